@@ -1,0 +1,11 @@
+// Package rollout holds the control plane's use cases: apply, promote, rollback, and waiting until the fleet has a
+// change.
+//
+// Every change takes the same road: the [Ledger] opens a transaction and hands over the rules as they stand, a pure
+// transition ([Apply], [Promote], [Rollback]) says what becomes of them, and the ledger stores the new states, the
+// revision number and the audit record together, or nothing. History only grows: a rollback is a new revision that
+// restores an earlier state.
+//
+// The package knows no database and no wire; both sides of it are interfaces declared here. A [Service] is safe for
+// concurrent use.
+package rollout

@@ -1,0 +1,214 @@
+package rollout
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/headgate/headgate/rules"
+)
+
+// Service runs the use cases on a ledger.
+type Service struct {
+	ledger Ledger
+	fleet  Fleet
+	now    func() time.Time
+}
+
+// NewService returns a service that stamps records with the time that now returns.
+func NewService(ledger Ledger, fleet Fleet, now func() time.Time) *Service {
+	return &Service{ledger: ledger, fleet: fleet, now: now}
+}
+
+// Why is who asks for a change, and what for.
+type Why struct {
+	Actor   Actor
+	Message string
+}
+
+// NamedSpec is one rule of a file.
+type NamedSpec struct {
+	Name string
+	Spec rules.Spec
+}
+
+// A Step is what a change did to one rule.
+type Step struct {
+	Rule          string // "domain/name"
+	Before, After string // the states in words; Before is "" for a new rule
+}
+
+// Outcome is the result of a change.
+type Outcome struct {
+	Revision int64 // 0 when nothing changed
+	Steps    []Step
+	Note     string // why nothing changed
+}
+
+// Apply makes the specs the newest of their rules in the domain: see [Apply] for what becomes of each. Rules of the
+// domain that specs does not name stay as they are. All of it happens, or nothing.
+func (s *Service) Apply(ctx context.Context, domain string, specs []NamedSpec, why Why) (Outcome, error) {
+	return s.commit(ctx, domain, ActionApply, domain, why, func(tx Tx) ([]rules.Rule, []rules.Rule, string, error) {
+		standing, err := tx.Rules(ctx)
+		if err != nil {
+			return nil, nil, "", err
+		}
+		byName := make(map[string]rules.Rule, len(standing))
+		for _, r := range standing {
+			byName[r.Name] = r
+		}
+		var before, after []rules.Rule
+		for _, named := range specs {
+			was, exists := byName[named.Name]
+			if !exists {
+				after = append(after, Create(domain, named.Name, named.Spec, tx.Revision()))
+				continue
+			}
+			versions, err := tx.Versions(ctx, was.UID)
+			if err != nil {
+				return nil, nil, "", err
+			}
+			will, changed, err := Apply(was, named.Spec, versions+1, tx.Revision())
+			if err != nil {
+				return nil, nil, "", err
+			}
+			if changed {
+				before, after = append(before, was), append(after, will)
+			}
+		}
+		return before, after, "every rule already says this", nil
+	})
+}
+
+// Promote moves a rule's candidate to a percentage of keys.
+func (s *Service) Promote(ctx context.Context, domain, name string, to rules.Percent, why Why) (Outcome, error) {
+	action := ActionPromote
+	if to == 0 {
+		action = ActionAbort
+	}
+	return s.commit(ctx, domain, action, domain+"/"+name, why, func(tx Tx) ([]rules.Rule, []rules.Rule, string, error) {
+		was, err := tx.Rule(ctx, name)
+		if err != nil {
+			return nil, nil, "", err
+		}
+		will, changed, err := Promote(was, to, tx.Revision())
+		if err != nil || !changed {
+			return nil, nil, "it is " + was.State(), err
+		}
+		return []rules.Rule{was}, []rules.Rule{will}, "", nil
+	})
+}
+
+// Rollback undoes a rule's last step: see [Rollback].
+func (s *Service) Rollback(ctx context.Context, domain, name string, why Why) (Outcome, error) {
+	return s.commit(ctx, domain, ActionRollback, domain+"/"+name, why, func(tx Tx) ([]rules.Rule, []rules.Rule, string, error) {
+		was, err := tx.Rule(ctx, name)
+		if err != nil {
+			return nil, nil, "", err
+		}
+		history, err := tx.History(ctx, was.UID)
+		if err != nil {
+			return nil, nil, "", err
+		}
+		will, changed, reason := Rollback(was, history, tx.Revision())
+		if !changed {
+			return nil, nil, reason, nil
+		}
+		return []rules.Rule{was}, []rules.Rule{will}, "", nil
+	})
+}
+
+// Rules returns the rules of a domain by name, or of all domains when domain is "".
+func (s *Service) Rules(ctx context.Context, domain string) ([]rules.Rule, error) {
+	return s.ledger.Rules(ctx, domain)
+}
+
+// Audit returns the newest records first, at most limit; of all domains when domain is "".
+func (s *Service) Audit(ctx context.Context, domain string, limit int) ([]Record, error) {
+	return s.ledger.Audit(ctx, domain, limit)
+}
+
+// commit runs decide in a ledger transaction. Decide returns the touched rules before (absent: new) and after, and a
+// note for the case that nothing changed.
+func (s *Service) commit(ctx context.Context, domain string, action Action, target string, why Why,
+	decide func(Tx) (before, after []rules.Rule, note string, err error),
+) (Outcome, error) {
+	var out Outcome
+	revision, err := s.ledger.Commit(ctx, domain, func(tx Tx) (*Change, error) {
+		before, after, note, err := decide(tx)
+		if err != nil {
+			return nil, err
+		}
+		if len(after) == 0 {
+			out.Note = note
+			return nil, nil
+		}
+		out.Steps = steps(before, after)
+		record, err := s.record(domain, action, target, why, before, after, out.Steps)
+		if err != nil {
+			return nil, err
+		}
+		record.Revision = tx.Revision()
+		for i := range after {
+			after[i].Revision = tx.Revision()
+		}
+		return &Change{Record: record, Rules: after}, nil
+	})
+	if err != nil {
+		return Outcome{}, fmt.Errorf("%s %s: %w", action, target, err)
+	}
+	out.Revision = revision
+	return out, nil
+}
+
+func steps(before, after []rules.Rule) []Step {
+	was := make(map[string]string, len(before))
+	for i := range before {
+		was[before[i].UID] = before[i].State()
+	}
+	list := make([]Step, len(after))
+	for i := range after {
+		list[i] = Step{Rule: after[i].ID(), Before: was[after[i].UID], After: after[i].State()}
+	}
+	return list
+}
+
+func (s *Service) record(domain string, action Action, target string, why Why, before, after []rules.Rule, done []Step) (Record, error) {
+	lines := make([]string, len(done))
+	for i, step := range done {
+		from := step.Before
+		if from == "" {
+			from = "new"
+		}
+		lines[i] = fmt.Sprintf("%s: %s -> %s", step.Rule, from, step.After)
+	}
+	was, err := json.Marshal(snapshot(before))
+	if err != nil {
+		return Record{}, fmt.Errorf("write the audit record: %w", err)
+	}
+	will, err := json.Marshal(snapshot(after))
+	if err != nil {
+		return Record{}, fmt.Errorf("write the audit record: %w", err)
+	}
+	return Record{
+		Domain: domain, Time: s.now().UTC().Truncate(time.Microsecond), Actor: why.Actor, Action: action, Target: target,
+		Message: why.Message, Detail: strings.Join(lines, "\n"), Before: was, After: will,
+	}, nil
+}
+
+type ruleSnapshot struct {
+	UID       string         `json:"uid"`
+	Stable    *rules.Version `json:"stable,omitempty"`
+	Candidate *rules.Version `json:"candidate,omitempty"`
+	Percent   rules.Percent  `json:"percent,omitempty"`
+}
+
+func snapshot(list []rules.Rule) map[string]ruleSnapshot {
+	m := make(map[string]ruleSnapshot, len(list))
+	for _, r := range list {
+		m[r.Name] = ruleSnapshot{UID: r.UID, Stable: r.Stable, Candidate: r.Candidate, Percent: r.Percent}
+	}
+	return m
+}
