@@ -1,0 +1,80 @@
+// Package memlimit keeps counters in the process: for one sidecar by itself, for tests and for replays. Its verdicts are
+// those of Redis, by the same law ([enforce.Settle]).
+//
+// One lock serialises all decisions, so that each is one atomic step; a decision holds it for about a microsecond.
+// Counters are dropped once they say the same as a counter never seen: a sweep looks at a few of them with every
+// decision, so memory follows the keys that are active, and no pause grows with their number.
+package memlimit
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/headgate/headgate/enforce"
+)
+
+// Limiter is an [enforce.Limiter] in memory.
+type Limiter struct {
+	start time.Time // carries the monotonic reading; instants are microseconds since then
+
+	mu       sync.Mutex
+	counters map[enforce.Counter]entry
+}
+
+type entry struct {
+	state   enforce.State
+	expires int64 // in ticks
+	tick    int64 // microseconds
+}
+
+// New returns an empty limiter.
+func New() *Limiter {
+	return &Limiter{start: time.Now(), counters: map[enforce.Counter]entry{}}
+}
+
+// Decide judges and settles the charges at the time of the monotonic clock. It never fails.
+func (l *Limiter) Decide(_ context.Context, charges []enforce.Charge) ([]enforce.Verdict, error) {
+	return l.decide(time.Since(l.start).Microseconds(), 0, charges), nil
+}
+
+// DecideAt judges and settles the charges at an instant in microseconds: for tests and for replays on a virtual clock.
+// Counters are then kept an hour longer than they need, since such instants may go back.
+func (l *Limiter) DecideAt(_ context.Context, micros int64, charges []enforce.Charge) ([]enforce.Verdict, error) {
+	return l.decide(micros, time.Hour, charges), nil
+}
+
+func (l *Limiter) decide(micros int64, slack time.Duration, charges []enforce.Charge) []enforce.Verdict {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	out := enforce.Settle(charges, micros, func(c enforce.Counter) (enforce.State, bool) {
+		e, ok := l.counters[c]
+		return e.state, ok
+	})
+	for _, w := range out.Writes {
+		tick := w.Tick.Microseconds()
+		expires := micros/tick + max(1, w.Expiry) + slack.Microseconds()/tick
+		l.counters[w.Counter] = entry{state: w.State, expires: expires, tick: tick}
+	}
+	l.sweep(micros)
+	return out.Verdicts
+}
+
+func (e entry) expired(micros int64) bool { return micros/e.tick >= e.expires }
+
+// sweepEach is how many counters a decision looks at. A decision adds at most a few; looking at more than it adds makes
+// the sweep overtake the growth.
+const sweepEach = 16
+
+// sweep drops the expired among a few counters. Go iterates a map from a random place, so all get their turn.
+func (l *Limiter) sweep(micros int64) {
+	n := 0
+	for c, e := range l.counters {
+		if e.expired(micros) {
+			delete(l.counters, c)
+		}
+		if n++; n == sweepEach {
+			return
+		}
+	}
+}

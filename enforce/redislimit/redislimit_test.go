@@ -1,0 +1,172 @@
+package redislimit_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/enforce"
+	"github.com/headgate/headgate/enforce/limittest"
+	"github.com/headgate/headgate/enforce/redislimit"
+	"github.com/headgate/headgate/test/harness"
+)
+
+func TestMain(m *testing.M) { harness.Main(m) }
+
+func open(t *testing.T, addr string) *redislimit.Limiter {
+	l := redislimit.New(redislimit.Options{Addr: addr, Budget: time.Second})
+	t.Cleanup(func() {
+		if err := l.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return l
+}
+
+func client(t *testing.T, addr string) *redis.Client {
+	c := redis.NewClient(&redis.Options{Addr: addr})
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+func TestLimiter(t *testing.T) {
+	t.Parallel()
+	addr := harness.RedisAddr(t)
+	limittest.Run(t, func(t *testing.T) limittest.Limiter { return open(t, addr) })
+}
+
+// threeRulesFourLimits is a request over three rules with four limits, one of them what-if.
+func threeRulesFourLimits() []enforce.Charge {
+	charges := []enforce.Charge{
+		limittest.Binding(0, limittest.NewCounter(), 100, 100),
+		limittest.Binding(1, limittest.NewCounter(), 100, 100),
+		limittest.Binding(1, limittest.NewCounter(), 200, 200),
+		limittest.Binding(2, limittest.NewCounter(), 100, 100),
+	}
+	charges[3].WhatIf, charges[3].Decides = true, limittest.NewCounter()
+	return charges
+}
+
+func TestDecisionIsOneScriptCall(t *testing.T) {
+	t.Parallel()
+	server := harness.Redis(t)
+	l, c := open(t, server.Addr), client(t, server.Addr)
+	if _, err := l.Decide(t.Context(), threeRulesFourLimits()); err != nil { // loads the script
+		t.Fatal(err)
+	}
+	if err := c.ConfigResetStat(t.Context()).Err(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := l.Decide(t.Context(), threeRulesFourLimits()); err != nil {
+		t.Fatal(err)
+	}
+	stats, err := c.Info(t.Context(), "commandstats").Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(stats, "cmdstat_evalsha:calls=1,") {
+		t.Errorf("one decision is not one EVALSHA:\n%s", stats)
+	}
+	// Everything else was called by the script: Redis counts those too, but only the client's own arrive as commands.
+	for _, command := range []string{"eval:", "script", "multi", "exec:"} {
+		if strings.Contains(stats, "cmdstat_"+command) {
+			t.Errorf("a decision used %s:\n%s", command, stats)
+		}
+	}
+}
+
+func TestKeysHaveAFixedFormAndAlwaysExpire(t *testing.T) {
+	t.Parallel()
+	server := harness.Redis(t)
+	l, c := open(t, server.Addr), client(t, server.Addr)
+	if _, err := l.Decide(t.Context(), threeRulesFourLimits()); err != nil {
+		t.Fatal(err)
+	}
+	keys, err := c.Keys(t.Context(), "*").Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(keys) != 5 {
+		t.Errorf("%d keys, want 5: four actual counters and a what-if one", len(keys))
+	}
+	for _, key := range keys {
+		if len(key) != 50 || !strings.HasPrefix(key, "hg:{") || key[26:28] != "}:" {
+			t.Errorf("key %q is not hg:{tag}:id with 22 characters each", key)
+		}
+		if ttl := c.PTTL(t.Context(), key).Val(); ttl <= 0 {
+			t.Errorf("key %q has the lifetime %v", key, ttl)
+		}
+		if size := c.MemoryUsage(t.Context(), key).Val(); size > 136 {
+			t.Errorf("key %q uses %d bytes, want at most 136", key, size)
+		}
+	}
+}
+
+// brandur/redis-cell#50: a lifetime was rounded down to nothing (CASES C10 c).
+func TestC10LifetimesAreRoundedUp(t *testing.T) {
+	t.Parallel()
+	server := harness.Redis(t)
+	l, c := open(t, server.Addr), client(t, server.Addr)
+	charge := limittest.Binding(0, limittest.NewCounter(), 1_000_000, 1_000_000)
+	charge.Tick, charge.Limit.Window = time.Microsecond, 1_000_000 // a token drains each microsecond
+	// The instant is given, so that the key is still there to be looked at.
+	if _, err := l.DecideAt(t.Context(), limittest.Start, []enforce.Charge{charge}); err != nil {
+		t.Fatal(err)
+	}
+	keys := c.Keys(t.Context(), "*").Val()
+	if len(keys) != 1 {
+		t.Fatalf("keys %q, want one", keys)
+	}
+	if ttl := c.PTTL(t.Context(), keys[0]).Val(); ttl <= 0 {
+		t.Errorf("lifetime %v, want a positive one", ttl)
+	}
+}
+
+// Redis forgets scripts when it restarts; counters are lost with it, decisions are not.
+func TestScriptIsLoadedAgainAfterRestart(t *testing.T) {
+	t.Parallel()
+	server := harness.Redis(t)
+	l := open(t, server.Addr)
+	charges := threeRulesFourLimits()
+	if _, err := l.Decide(t.Context(), charges); err != nil {
+		t.Fatal(err)
+	}
+	server.Kill()
+	if _, err := l.Decide(t.Context(), charges); err == nil {
+		t.Error("a decision without Redis succeeded")
+	}
+	server.Restart()
+	harness.Eventually(t, 10*time.Second, func() error {
+		v, err := l.Decide(t.Context(), charges)
+		if err == nil && v[0].Left != 99 {
+			err = fmt.Errorf("left %d, want 99 of an empty Redis", v[0].Left)
+		}
+		return err
+	})
+}
+
+// A Redis that hangs is an error once the budget is spent, not a wait.
+func TestC20BudgetBoundsAHungRedis(t *testing.T) {
+	t.Parallel()
+	server := harness.Redis(t)
+	l := redislimit.New(redislimit.Options{Addr: server.Addr, Budget: 50 * time.Millisecond})
+	t.Cleanup(func() { _ = l.Close() })
+	server.Pause()
+	defer server.Resume()
+	done := make(chan error, 1)
+	go func() {
+		_, err := l.Decide(t.Context(), threeRulesFourLimits())
+		done <- err
+	}()
+	select {
+	case err := <-done:
+		if err == nil {
+			t.Error("a decision of a hung Redis succeeded")
+		}
+	case <-time.After(10 * time.Second):
+		t.Error("no answer after 10 s with a budget of 50 ms")
+	}
+}

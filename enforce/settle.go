@@ -1,0 +1,167 @@
+package enforce
+
+import (
+	"slices"
+	"time"
+)
+
+// A Write sets a counter, to be forgotten after Expiry ticks. An Expiry below 1 still stores it for the shortest time.
+type Write struct {
+	Counter Counter
+	State   State
+	Expiry  int64 // in ticks of Tick
+	Tick    time.Duration
+}
+
+// Settlement is what becomes of one request's charges.
+type Settlement struct {
+	Verdicts []Verdict
+	Writes   []Write
+	Stale    int // stored states that were dropped: more than one window ahead of now
+}
+
+// Settle is the law every limiter keeps; the Lua script of package redislimit is its twin. Now is in microseconds, load
+// returns a stored counter, or false where there is none.
+//
+//   - A request is admitted when every binding charge fits. Then each actual counter is charged once, by the charge that
+//     owns it. When any binding charge does not fit, no actual counter changes.
+//   - A what-if version is taken when all its charges fit and no other rule's binding charges refuse: as if it stood in
+//     place of its rule's binding version, all else as it really is.
+//   - A what-if counter that is met for the first time is stored as a copy of the actual one, even when the version
+//     refuses, and lives at least as long as the actual one has anything to tell its version. So it is written again
+//     whenever the actual one is.
+func Settle(charges []Charge, now int64, load func(Counter) (State, bool)) Settlement {
+	s := settling{charges: charges, now: now, load: load, at: make([]State, len(charges)), first: make([]bool, len(charges))}
+	s.out.Verdicts = make([]Verdict, len(charges))
+	s.judge()
+	s.writeActual()
+	s.writeWhatIf()
+	return s.out
+}
+
+type settling struct {
+	charges []Charge
+	now     int64
+	load    func(Counter) (State, bool)
+	at      []State // as each charge's deciding counter is now
+	first   []bool  // the deciding counter is met for the first time
+	out     Settlement
+
+	refusing []int // rules with a binding charge that does not fit, each once
+	unfit    []int // what-if versions with a charge that does not fit
+}
+
+func (s *settling) tick(c *Charge) int64 { return s.now / c.Tick.Microseconds() }
+
+func (s *settling) judge() {
+	for i := range s.charges {
+		c := &s.charges[i]
+		stored, ok := s.load(c.Decides)
+		if !ok && c.Decides != c.Actual {
+			s.first[i] = true
+			stored, _ = s.load(c.Actual)
+		}
+		now := s.tick(c)
+		at, stale := c.Limit.Read(stored, now)
+		if stale {
+			s.out.Stale++
+		}
+		s.at[i] = at
+		v := &s.out.Verdicts[i]
+		v.Fits, v.Left = c.Limit.Fits(at, c.Cost), c.Limit.Left(at)
+		v.Wait = Never
+		if wait, helps := c.Limit.Wait(at, now, c.Cost); helps {
+			v.Wait = TicksToDuration(wait, c.Tick)
+		}
+		switch {
+		case v.Fits:
+		case c.WhatIf:
+			s.unfit = addOnce(s.unfit, c.Version)
+		default:
+			s.refusing = addOnce(s.refusing, c.Rule)
+		}
+	}
+}
+
+func (s *settling) admitted() bool { return len(s.refusing) == 0 }
+
+// taken reports whether the charge's version takes its cost.
+func (s *settling) taken(c *Charge) bool {
+	if !c.WhatIf {
+		return s.admitted()
+	}
+	if slices.Contains(s.unfit, c.Version) {
+		return false
+	}
+	return len(s.refusing) == 0 || len(s.refusing) == 1 && s.refusing[0] == c.Rule
+}
+
+// actualAfter returns the actual counter of a charge as it stands after this request.
+func (s *settling) actualAfter(c *Charge) State {
+	stored, _ := s.load(c.Actual)
+	if !s.admitted() {
+		return stored
+	}
+	for i := range s.charges {
+		if owner := &s.charges[i]; owner.Owns && owner.Actual == c.Actual {
+			at, _ := owner.Limit.Read(stored, s.tick(owner))
+			return owner.Limit.Spend(at, owner.Cost)
+		}
+	}
+	return stored
+}
+
+func (s *settling) writeActual() {
+	if !s.admitted() {
+		return
+	}
+	for i := range s.charges {
+		owner := &s.charges[i]
+		if !owner.Owns {
+			continue
+		}
+		after := s.actualAfter(owner)
+		w := Write{Counter: owner.Actual, State: after, Tick: owner.Tick}
+		for j := range s.charges {
+			if reader := &s.charges[j]; reader.Actual == owner.Actual {
+				w.Expiry = max(w.Expiry, reader.Limit.Expiry(after, s.tick(reader)))
+			}
+		}
+		s.out.Writes = append(s.out.Writes, w)
+		if owner.Decides == owner.Actual {
+			s.out.Verdicts[i].Left = owner.Limit.Left(after)
+		}
+	}
+}
+
+func (s *settling) writeWhatIf() {
+	for i := range s.charges {
+		c := &s.charges[i]
+		if c.Decides == c.Actual {
+			continue
+		}
+		_, hasActual := s.load(c.Actual)
+		taken := s.taken(c)
+		if !taken && !s.admitted() && (!s.first[i] || !hasActual) {
+			continue
+		}
+		after := s.at[i]
+		if taken {
+			after = c.Limit.Spend(after, c.Cost)
+			s.out.Verdicts[i].Left = c.Limit.Left(after)
+		}
+		now := s.tick(c)
+		actual, _ := c.Limit.Read(s.actualAfter(c), now)
+		s.out.Writes = append(s.out.Writes, Write{
+			Counter: c.Decides, State: after, Tick: c.Tick,
+			Expiry: max(c.Limit.Expiry(after, now), c.Limit.Expiry(actual, now)),
+		})
+	}
+}
+
+func addOnce(list []int, n int) []int {
+	if slices.Contains(list, n) {
+		return list
+	}
+	return append(list, n)
+}
