@@ -1,0 +1,57 @@
+# Everything a developer and CI run. `make test` is the one entry point: it needs Go and,
+# where something else is missing, installs it or names the command (see test/tools/deps.sh).
+
+TOOL := go tool -modfile=test/tools/go.mod
+
+# A package's tests take seconds; this ends one that hangs, with its goroutines printed.
+TEST_TIMEOUT ?= 10m
+
+# Extra arguments of go test, e.g. make unit TESTFLAGS='-run TestApply -v' PKG=./rules/...
+TESTFLAGS ?=
+PKG ?= ./...
+
+.DEFAULT_GOAL := help
+
+.PHONY: help
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: test
+test: deps build vet lint check-generated unit ## everything that CI checks
+
+.PHONY: deps
+deps: ## install gcc, Postgres and Redis for the tests, where they are missing
+	test/tools/deps.sh
+
+.PHONY: build
+build: ## compile everything
+	go build ./...
+
+.PHONY: vet
+vet: ## go vet
+	go vet ./...
+
+.PHONY: lint
+lint: ## golangci-lint on the Go code, buf lint on the protos
+	$(TOOL) golangci-lint run ./...
+	$(TOOL) buf lint
+
+.PHONY: fmt
+fmt: ## format the Go code as lint wants it
+	$(TOOL) golangci-lint fmt ./...
+
+.PHONY: generate
+generate: ## regenerate the Go code of the protos
+	$(TOOL) buf generate
+
+.PHONY: check-generated
+check-generated: ## fail when generated code differs from its source
+	test/tools/check-generated.sh
+
+.PHONY: unit
+unit: ## all tests, with the race detector
+	go test -race -timeout $(TEST_TIMEOUT) $(TESTFLAGS) $(PKG)
+
+.PHONY: binaries
+binaries: ## build the three commands into bin/
+	go build -o bin/ ./cmd/...

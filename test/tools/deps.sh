@@ -1,0 +1,40 @@
+#!/bin/bash
+# Installs what `make test` needs beside Go, with apt, on Debian and Ubuntu:
+#
+#   gcc, libc6-dev   the race detector needs cgo
+#   postgresql       test/harness starts a throwaway server from its binaries
+#   redis-server     the same
+#
+# Only what is missing is installed, and only by root or where sudo asks for no password.
+# Otherwise the command to run is printed and the script fails: tests are never skipped.
+#
+# Debian's packages start a server of their own where an init system runs. The tests do
+# not use those, and this script leaves them as the distribution made them: switching
+# them off would need settings in /etc that outlive the tests.
+set -euo pipefail
+
+have() { command -v "$1" >/dev/null 2>&1; }
+
+# Debian keeps the server's binaries out of PATH.
+have_postgres() {
+	have initdb && have postgres && return
+	compgen -G '/usr/lib/postgresql/*/bin/initdb' >/dev/null
+}
+
+missing=()
+have gcc && [[ -e /usr/include/stdlib.h ]] || missing+=(gcc libc6-dev)
+[[ -n ${TEST_POSTGRES_URL:-} ]] || have_postgres || missing+=(postgresql)
+have redis-server || missing+=(redis-server)
+[[ ${#missing[@]} -gt 0 ]] || exit 0
+
+install="apt-get update && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends ${missing[*]}"
+
+if have apt-get && [[ $(id -u) == 0 ]]; then
+	sh -c "$install" >&2
+elif have apt-get && sudo -n true 2>/dev/null; then
+	sudo -n sh -c "$install" >&2
+else
+	echo "missing for the tests: ${missing[*]}. Install them with" >&2
+	echo "  sudo sh -c '$install'" >&2
+	exit 1
+fi
