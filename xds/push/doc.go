@@ -1,0 +1,24 @@
+// Package push is the control plane's side of the stream: it brings every sidecar to the head of its domains, and keeps
+// what is known of them.
+//
+// The picture to hold: what a client has of a domain is a [position], mostly a revision. A [Cache] holds each domain as
+// one list of marshalled resources in the order of the revisions that last touched them, the domain's own resource at
+// the end. The step from any position to the head is then the rest of that list: found by binary search, never
+// computed for a client, never copied, and shared by all who stand there. A thousand clients of a domain with ten
+// thousand rules cost the same as of one with ten.
+//
+// A step too large for one message goes in parts, each on the answer to the one before. The position within the parts
+// is one more position in the same list, so a head that moves meanwhile needs no restart: what changed stands further
+// down and is sent in its newest state. The client applies nothing before the domain's resource, which is last.
+//
+// Nothing is ever pushed backwards: a client ahead of this replica's head waits until the replica has caught up. Before
+// the database has been read once, and whenever it cannot be read, nothing new is served; rules are never taken away.
+//
+// A [Fleet] follows the same streams and writes down which node was sent, took and refused which revision. An answer
+// with an error detail is a refusal, whatever version and nonce it carries.
+//
+// What it gives up: go-control-plane answers per stream, so each response is marshalled into its frame once per client,
+// and the state of a client is in its stream, not in the database: a client that reconnects offers its revision again.
+//
+// Cache and Fleet are safe for concurrent use.
+package push

@@ -1,0 +1,76 @@
+package push
+
+import (
+	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+
+	"github.com/headgate/headgate/xds"
+)
+
+// stream is one open stream and the responses on it that have no answer yet.
+type stream struct {
+	id      int64
+	node    string
+	program string
+	// parts holds, for each domain the stream subscribes to, what was sent since its last commit.
+	parts map[string][]*discovery.DeltaDiscoveryResponse
+	sent  map[string]*sent // by nonce
+}
+
+// sent is a response on its way, or a part of one.
+type sent struct {
+	domain   string
+	lineage  string
+	revision int64
+	// commit: the domain's resource is in it, so the answer speaks of the revision. The answer to any other part says
+	// only that it arrived.
+	commit bool
+	parts  []*discovery.DeltaDiscoveryResponse // a commit's parts: all that its answer speaks of
+}
+
+// sending notes the response under its nonce. Only the response is looked at, so that what is recorded is what was sent.
+func (s *stream) sending(response *discovery.DeltaDiscoveryResponse) *sent {
+	out := &sent{}
+	s.sent[response.GetNonce()] = out
+	if n := len(response.GetResources()); n > 0 {
+		last := response.GetResources()[n-1]
+		domain, rule := xds.SplitName(last.GetName())
+		out.domain = domain
+		if rule == "" {
+			out.lineage, out.revision, out.commit = xds.ParseDomainVersion(last.GetVersion())
+		}
+	}
+	if out.domain == "" {
+		return out // "no such domain"
+	}
+	s.parts[out.domain] = append(s.parts[out.domain], response)
+	if out.commit {
+		out.parts = s.parts[out.domain]
+		s.parts[out.domain] = nil
+	}
+	return out
+}
+
+// contents are the resources of the parts by name, in their newest state; nil for one that was taken away. They are
+// collected only when a refusal has to be compared with them.
+func (s *sent) contents() map[string]*discovery.Resource {
+	all := map[string]*discovery.Resource{}
+	for _, part := range s.parts {
+		for _, r := range part.GetResources() {
+			all[r.GetName()] = r
+		}
+		for _, name := range part.GetRemovedResources() {
+			all[name] = nil
+		}
+	}
+	return all
+}
+
+// revisionOf is the revision that made the resource what it is, and so the one a refusal of it speaks of: a step may
+// join several.
+func (s *sent) revisionOf(r *discovery.Resource) int64 {
+	body, err := xds.Unwrap(r)
+	if err != nil || body.GetRule() == nil {
+		return s.revision
+	}
+	return body.GetRule().GetRevision()
+}

@@ -1,0 +1,149 @@
+package push
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"github.com/envoyproxy/go-control-plane/pkg/cache/v3"
+
+	"github.com/headgate/headgate/rules"
+	"github.com/headgate/headgate/xds"
+)
+
+// watch is one open question of a stream: tell me when a domain of mine moves.
+type watch struct {
+	req  *cache.DeltaRequest
+	out  chan cache.DeltaResponse
+	held []held // by domain
+}
+
+// held is what the stream's client has of one domain it subscribes to.
+type held struct {
+	domain string
+	at     position
+	// standing are the rules of which the client says that it refused their newest version, and the versions it has
+	// instead. It says so when it connects, and is sent them once more on that stream: its program may know better now,
+	// and this control plane may not know of the refusal. With their answer the entry ends.
+	standing map[string]string
+}
+
+// newWatch copies what it needs from the subscription, whose maps belong to the server and change after cancel.
+func newWatch(req *cache.DeltaRequest, sub cache.Subscription, out chan cache.DeltaResponse) (*watch, error) {
+	w := &watch{req: req, out: out}
+	for _, name := range slices.Sorted(maps.Keys(sub.SubscribedResources())) {
+		if problem := rules.CheckName(name); problem != "" {
+			return nil, fmt.Errorf("%w: subscribe to domains: %s", rules.ErrInvalid, problem)
+		}
+		w.held = append(w.held, held{domain: name})
+	}
+	for name, version := range sub.ReturnedResources() {
+		domain, rule := xds.SplitName(name)
+		i, ok := slices.BinarySearchFunc(w.held, domain, func(h held, domain string) int {
+			return strings.Compare(h.domain, domain)
+		})
+		switch {
+		case !ok: // no longer subscribed
+		case rule == "":
+			w.held[i].at = parsePosition(version)
+		case w.held[i].standing == nil:
+			w.held[i].standing = map[string]string{rule: version}
+		default:
+			w.held[i].standing[rule] = version
+		}
+	}
+	return w, nil
+}
+
+// next returns the response that brings the client forward in one domain, or nil when it lags nowhere. Of several it
+// takes the one the client is furthest behind in, so that a domain that changes all the time cannot starve the others.
+func (w *watch) next(s *state, limit int) cache.DeltaResponse {
+	var pick *held
+	for i := range w.held {
+		if h := &w.held[i]; h.lags(s) && (pick == nil || h.at.revision < pick.at.revision) {
+			pick = h
+		}
+	}
+	if pick == nil {
+		return nil
+	}
+	body, at := pick.step(s, limit)
+	return &cache.DeltaPassthroughResponse{
+		DeltaRequest:           w.req,
+		DeltaDiscoveryResponse: body,
+		NextVersionMap:         w.versions(pick, at),
+	}
+}
+
+func (h *held) lags(s *state) bool {
+	d := s.domains[h.domain]
+	if d == nil {
+		return !h.at.absent
+	}
+	return d.lags(h.at) || len(h.standing) > 0 && !d.ahead(h.at)
+}
+
+// step returns a response of the client's own, since the server writes the nonce into it, around resources that are
+// shared.
+func (h *held) step(s *state, limit int) (*discovery.DeltaDiscoveryResponse, position) {
+	d := s.domains[h.domain]
+	if d == nil {
+		return &discovery.DeltaDiscoveryResponse{
+			TypeUrl:           xds.TypeURL,
+			SystemVersionInfo: xds.DomainVersion(s.lineage, s.head),
+			RemovedResources:  []string{h.domain},
+		}, position{absent: true}
+	}
+	response := &discovery.DeltaDiscoveryResponse{
+		TypeUrl:           xds.TypeURL,
+		SystemVersionInfo: xds.DomainVersion(s.lineage, s.head),
+	}
+	at := h.at
+	if d.lags(h.at) {
+		response.Resources, at = d.step(h.at, limit)
+	} else {
+		response.Resources = []*discovery.Resource{d.own()}
+	}
+	if h.at.lineage == d.lineage {
+		h.again(d, response)
+	}
+	return response, at
+}
+
+// again puts the refused rules in front of a step that does not have them anyway.
+func (h *held) again(d *domain, response *discovery.DeltaDiscoveryResponse) {
+	var front []*discovery.Resource
+	for _, rule := range slices.Sorted(maps.Keys(h.standing)) {
+		r := d.find(rule)
+		switch {
+		case r == nil:
+			response.RemovedResources = append(response.RemovedResources, xds.RuleName(h.domain, rule))
+		case !slices.Contains(response.GetResources(), r):
+			front = append(front, r)
+		}
+	}
+	if len(front) > 0 {
+		response.Resources = slices.Concat(front, response.GetResources())
+	}
+}
+
+// versions is the stream's next map: small, and its own. The served domain's standing refusals end with the response.
+func (w *watch) versions(served *held, at position) map[string]string {
+	next := make(map[string]string, len(w.held))
+	for i := range w.held {
+		h := &w.held[i]
+		if h == served {
+			next[h.domain] = at.String()
+			continue
+		}
+		if text := h.at.String(); text != "" {
+			next[h.domain] = text
+		}
+		for rule, version := range h.standing {
+			next[xds.RuleName(h.domain, rule)] = version
+		}
+	}
+	return next
+}

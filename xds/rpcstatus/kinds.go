@@ -1,0 +1,58 @@
+package rpcstatus
+
+import (
+	"context"
+	"errors"
+
+	"google.golang.org/grpc/codes"
+
+	"github.com/headgate/headgate/rules"
+)
+
+// A kind is one row of the two-way table.
+type kind struct {
+	err    error
+	code   codes.Code
+	reason string // of the ErrorInfo: stable, for programs that are not ours
+}
+
+// kinds is the table. An error that is of several kinds travels as the first. Aborted is the code of a conflict, since
+// gateways answer it with HTTP 409.
+func kinds() []kind {
+	return []kind{
+		{rules.ErrInvalid, codes.InvalidArgument, "INVALID"},
+		{rules.ErrConflict, codes.Aborted, "CONFLICT"},
+		{rules.ErrNotFound, codes.NotFound, "NOT_FOUND"},
+		{rules.ErrForbidden, codes.PermissionDenied, "FORBIDDEN"},
+		{rules.ErrUnavailable, codes.Unavailable, "UNAVAILABLE"},
+		{context.DeadlineExceeded, codes.DeadlineExceeded, "DEADLINE_EXCEEDED"},
+		{context.Canceled, codes.Canceled, "CANCELED"},
+	}
+}
+
+func kindOf(err error) (kind, bool) {
+	for _, k := range kinds() {
+		if errors.Is(err, k.err) {
+			return k, true
+		}
+	}
+	return kind{}, false
+}
+
+// kindFor returns the kind that a status stands for: by reason where one of our servers gave one, else by code.
+func kindFor(reason string, code codes.Code) (kind, bool) {
+	for _, k := range kinds() {
+		if k.reason == reason {
+			return k, true
+		}
+	}
+	if code == codes.Unauthenticated {
+		return kind{err: rules.ErrForbidden, code: code}, true
+	}
+	for _, k := range kinds() {
+		if k.code == code {
+			return k, true
+		}
+	}
+	return kind{}, false
+}

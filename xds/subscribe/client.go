@@ -1,0 +1,230 @@
+package subscribe
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/cenkalti/backoff/v5"
+	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/grpc"
+
+	"github.com/headgate/headgate/rules"
+	"github.com/headgate/headgate/xds/xdspb"
+)
+
+// Options configure a [Client].
+type Options struct {
+	Conn    grpc.ClientConnInterface // to the control plane: see [Dial]
+	Node    string                   // identity of this sidecar in the fleet
+	Program string                   // name of the program
+	Version string                   // of the program
+	Domains []string                 // at least one, all subscribed to in the first request
+	Sink    Sink
+	File    *File // nil: nothing is kept on disk
+
+	Log        *slog.Logger          // nil: none
+	Registerer prometheus.Registerer // nil: not registered
+}
+
+func (o Options) check() error {
+	var problems []error
+	missing := func(name string, is bool) {
+		if is {
+			problems = append(problems, fmt.Errorf("%s is missing", name))
+		}
+	}
+	missing("Conn", o.Conn == nil)
+	missing("Node", o.Node == "")
+	missing("Domains", len(o.Domains) == 0)
+	missing("Sink", o.Sink == nil)
+	for _, d := range o.Domains {
+		if problem := rules.CheckName(d); problem != "" {
+			problems = append(problems, fmt.Errorf("Domains: %s", problem))
+		}
+	}
+	return errors.Join(problems...)
+}
+
+// Client keeps the rules of its domains in force.
+type Client struct {
+	o       Options
+	log     *slog.Logger
+	metrics *metrics
+
+	// Only touched by Restore and Run.
+	held        map[string]*held
+	restored    bool
+	saveFailing bool
+
+	connected atomic.Bool
+	mu        sync.Mutex
+	revisions map[string]int64 // of the committed sets
+}
+
+// New returns a client that does nothing until Restore or Run.
+func New(o Options) (*Client, error) {
+	if err := o.check(); err != nil {
+		return nil, fmt.Errorf("subscribe: options: %w: %w", rules.ErrInvalid, err)
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	o.Domains = slices.Compact(slices.Sorted(slices.Values(o.Domains)))
+	m, err := newMetrics(o.Registerer, o.Domains)
+	if err != nil {
+		return nil, fmt.Errorf("subscribe: register metrics: %w", err)
+	}
+	return &Client{
+		o: o, log: o.Log.With("component", "subscribe"), metrics: m,
+		held: map[string]*held{}, revisions: map[string]int64{},
+	}, nil
+}
+
+// Restore puts the last good sets from disk in force. Run does it first when it has not been done. A file that cannot be
+// read is logged and counts as none: the control plane will send everything.
+func (c *Client) Restore() {
+	if c.restored {
+		return
+	}
+	c.restored = true
+	if c.o.File == nil {
+		return
+	}
+	last, err := c.o.File.Load()
+	if err != nil {
+		c.log.Error("last good rules cannot be read: starting without", "err", err)
+		return
+	}
+	for _, m := range last.GetDomains() {
+		if !slices.Contains(c.o.Domains, m.GetName()) {
+			continue // not served by this sidecar any more
+		}
+		h, err := restore(m, c.o.Sink.Check)
+		if err != nil {
+			c.log.Error("last good rules cannot be read: starting without", "err", err)
+			continue
+		}
+		for _, r := range h.rejected {
+			c.log.Warn("rule is not in force in its newest version", "rule", r.GetRule(), "reason", r.GetReason())
+		}
+		c.commit(h)
+		c.log.Info("last good rules in force", "domain", h.name, "revision", h.info.Revision, "rules", len(h.rules))
+	}
+}
+
+// commit puts the set in force, in memory.
+func (c *Client) commit(h *held) {
+	c.o.Sink.Apply(h.update())
+	c.held[h.name] = h
+	c.metrics.revision.WithLabelValues(h.name).Set(float64(h.info.Revision))
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.revisions[h.name] = h.info.Revision
+}
+
+// save writes all sets to disk. A failure is not an answer to the control plane: an acknowledgement says that the rules
+// are in force, and they are; what is lost is a start without the control plane, which is logged and counted.
+func (c *Client) save() {
+	if c.o.File == nil {
+		return
+	}
+	m := &xdspb.LastGood{}
+	for _, name := range c.o.Domains {
+		if h := c.held[name]; h != nil {
+			m.Domains = append(m.Domains, h.save())
+		}
+	}
+	err := c.o.File.Save(m)
+	switch {
+	case err != nil && !c.saveFailing:
+		c.log.Error("last good rules cannot be saved: this sidecar could not start without the control plane", "err", err)
+	case err == nil && c.saveFailing:
+		c.log.Info("last good rules are saved again")
+	}
+	if c.saveFailing = err != nil; c.saveFailing {
+		c.metrics.saveFailed.Inc()
+	}
+}
+
+// Revision is the one of the domain that is in force; ok is false while no set is committed. It is 0 for the empty set of
+// a domain that the control plane does not know.
+func (c *Client) Revision(domain string) (revision int64, ok bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	revision, ok = c.revisions[domain]
+	return revision, ok
+}
+
+// Ready reports whether every domain has a committed set, be it an empty one or the last good one. It does not depend on
+// the control plane being there.
+func (c *Client) Ready() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.revisions) == len(c.o.Domains)
+}
+
+// Connected reports whether the stream to the control plane is open.
+func (c *Client) Connected() bool { return c.connected.Load() }
+
+func (c *Client) setConnected(is bool) {
+	c.connected.Store(is)
+	if is {
+		c.metrics.connected.Set(1)
+	} else {
+		c.metrics.connected.Set(0)
+	}
+}
+
+// The waits between streams grow from 200 ms by 2.5 to 15 s, each half as long to half as long again: about five tries in
+// the first ten seconds, and a fleet that lost its control plane does not return in one wave.
+const (
+	firstWait   = 200 * time.Millisecond
+	longestWait = 15 * time.Second
+	waitGrowth  = 2.5
+)
+
+// A stream that stays open for steadyAfter once something was exchanged, or for quietAfter in any case (a client that is
+// up to date is sent nothing), was a good one: the next wait is short again. A control plane that answers and then breaks
+// the stream each time is not a good one.
+const (
+	steadyAfter = 2 * time.Second
+	quietAfter  = 10 * time.Second
+)
+
+// Run puts the last good sets in force, then follows the control plane until ctx ends, and returns nil. While the control
+// plane is away it tries again, and the rules stay in force.
+func (c *Client) Run(ctx context.Context) error {
+	c.Restore()
+	wait := &backoff.ExponentialBackOff{
+		InitialInterval: firstWait, MaxInterval: longestWait, Multiplier: waitGrowth, RandomizationFactor: 0.5,
+	}
+	lost := false
+	for {
+		s := &session{client: c, steps: map[string]*step{}}
+		err := s.run(ctx)
+		if ctx.Err() != nil {
+			return nil
+		}
+		if s.good() {
+			wait.Reset()
+			lost = false
+		}
+		pause := wait.NextBackOff()
+		level := slog.LevelDebug // a try that fails like the one before is no news
+		if !lost {
+			level, lost = slog.LevelWarn, true
+		}
+		c.log.Log(ctx, level, "no stream to the control plane: the rules stay in force", "err", err, "wait", pause)
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(pause):
+		}
+	}
+}

@@ -1,0 +1,74 @@
+package subscribe
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/google/renameio/v2"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/headgate/headgate/xds/xdspb"
+)
+
+// fileMagic begins the file and names its format. The SHA-256 of all that follows it is next, then an xdspb.LastGood.
+const fileMagic = "headgate last good rules, format 1\n"
+
+// File keeps the last good sets of a sidecar on disk. It holds the secrets of the domains: only its owner can read it.
+type File struct {
+	path string
+}
+
+// NewFile returns the file at path. Its folder must exist.
+func NewFile(path string) *File { return &File{path: path} }
+
+// Load returns what Save last wrote; nothing where there is no file. A file that is not whole, byte for byte, is an error:
+// half a set of rules must not be enforced.
+func (f *File) Load() (*xdspb.LastGood, error) {
+	b, err := os.ReadFile(f.path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return &xdspb.LastGood{}, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("load the last good rules: %w", err)
+	}
+	body, ok := bytes.CutPrefix(b, []byte(fileMagic))
+	if !ok {
+		return nil, fmt.Errorf("load the last good rules: %s is in another format, or damaged", f.path)
+	}
+	if len(body) < sha256.Size {
+		return nil, fmt.Errorf("load the last good rules: %s is cut short", f.path)
+	}
+	sum, body := body[:sha256.Size], body[sha256.Size:]
+	if want := sha256.Sum256(body); !bytes.Equal(sum, want[:]) {
+		return nil, fmt.Errorf("load the last good rules: %s is damaged: its checksum is wrong", f.path)
+	}
+	var m xdspb.LastGood
+	if err := proto.Unmarshal(body, &m); err != nil {
+		return nil, fmt.Errorf("load the last good rules: %s: %w", f.path, err)
+	}
+	return &m, nil
+}
+
+// Save replaces the file in one step: after a crash at any moment there is the old one or the new one.
+func (f *File) Save(m *xdspb.LastGood) error {
+	body, err := proto.Marshal(m)
+	if err != nil {
+		return fmt.Errorf("save the last good rules: %w", err)
+	}
+	sum := sha256.Sum256(body)
+	b := make([]byte, 0, len(fileMagic)+len(sum)+len(body))
+	b = append(b, fileMagic...)
+	b = append(b, sum[:]...)
+	b = append(b, body...)
+	// The temporary file must be on the same file system as its target, so not in the system's folder for such files.
+	err = renameio.WriteFile(f.path, b, 0o600, renameio.WithTempDir(filepath.Dir(f.path)), renameio.WithStaticPermissions(0o600))
+	if err != nil {
+		return fmt.Errorf("save the last good rules: %w", err)
+	}
+	return nil
+}

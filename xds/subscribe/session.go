@@ -1,0 +1,214 @@
+package subscribe
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/genproto/googleapis/rpc/status"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/headgate/headgate/xds"
+	"github.com/headgate/headgate/xds/xdspb"
+)
+
+// session is one stream, from its first request to its end. What was collected and not committed ends with it: the next
+// stream offers the committed revision, and the rest comes again.
+type session struct {
+	client *Client
+	steps  map[string]*step // by domain, since its last commit
+
+	opened    time.Time // zero until the stream is open
+	exchanged bool      // at least one response was answered
+}
+
+// good reports whether the stream was worth opening the next one soon.
+func (s *session) good() bool {
+	if s.opened.IsZero() {
+		return false
+	}
+	lasted := time.Since(s.opened)
+	return s.exchanged && lasted >= steadyAfter || lasted >= quietAfter
+}
+
+// run opens the stream and answers on it until it ends.
+func (s *session) run(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel() // releases the stream when it is left because of an error of our own
+	stream, err := discovery.NewAggregatedDiscoveryServiceClient(s.client.o.Conn).DeltaAggregatedResources(ctx)
+	if err != nil {
+		return fmt.Errorf("open the stream: %w", err)
+	}
+	if err := stream.Send(s.first()); err != nil {
+		return fmt.Errorf("subscribe: %w", streamError(stream, err))
+	}
+	s.opened = time.Now()
+	s.client.setConnected(true)
+	defer s.client.setConnected(false)
+	s.client.log.Info("connected to the control plane")
+	for {
+		response, err := stream.Recv()
+		if err != nil {
+			return fmt.Errorf("receive: %w", err)
+		}
+		if response.GetTypeUrl() != xds.TypeURL {
+			continue // not asked for: neither taken nor refused
+		}
+		if err := stream.Send(s.answer(response)); err != nil {
+			return fmt.Errorf("answer: %w", streamError(stream, err))
+		}
+		s.exchanged = true
+	}
+}
+
+// streamError returns why a send failed: gRPC tells it to the receiver only.
+func streamError(stream discovery.AggregatedDiscoveryService_DeltaAggregatedResourcesClient, sent error) error {
+	if _, err := stream.Recv(); err != nil {
+		return err
+	}
+	return sent
+}
+
+// first names the node, all domains, and what is held of them.
+func (s *session) first() *discovery.DeltaDiscoveryRequest {
+	o := s.client.o
+	versions := map[string]string{}
+	for _, h := range s.client.held {
+		h.offer(versions)
+	}
+	return &discovery.DeltaDiscoveryRequest{
+		Node: &core.Node{
+			Id: o.Node, UserAgentName: o.Program,
+			UserAgentVersionType: &core.Node_UserAgentVersion{UserAgentVersion: o.Version},
+		},
+		TypeUrl:                 xds.TypeURL,
+		ResourceNamesSubscribe:  o.Domains,
+		InitialResourceVersions: versions,
+	}
+}
+
+// codeInvalid is google.rpc.Code INVALID_ARGUMENT. The number is written here because only package rpcstatus turns
+// failures into gRPC's codes, and this one is no failure of a call.
+const codeInvalid = 3
+
+// answer takes the response and returns the acknowledgement, or the refusal with a detail for each resource refused.
+func (s *session) answer(response *discovery.DeltaDiscoveryResponse) *discovery.DeltaDiscoveryRequest {
+	request := &discovery.DeltaDiscoveryRequest{TypeUrl: xds.TypeURL, ResponseNonce: response.GetNonce()}
+	rejections := s.take(response)
+	if len(rejections) == 0 {
+		return request
+	}
+	for _, r := range rejections {
+		s.client.log.Error("refused", "resource", r.GetRule(), "reason", r.GetReason())
+		domain, _ := xds.SplitName(r.GetRule())
+		if s.client.serves(domain) { // labels only from our own list
+			s.client.metrics.rejected.WithLabelValues(domain).Inc()
+		}
+	}
+	request.ErrorDetail = refusal(rejections)
+	return request
+}
+
+// maxDetails bounds a refusal, so that it fits a message however much is refused.
+const maxDetails = 1000
+
+func refusal(rejections []*xdspb.Rejection) *status.Status {
+	first := rejections[0]
+	out := &status.Status{Code: codeInvalid, Message: first.GetRule() + ": " + first.GetReason()}
+	if more := len(rejections) - 1; more > 0 {
+		out.Message += fmt.Sprintf("; and %d more", more)
+	}
+	if more := len(rejections) - maxDetails; more > 0 {
+		// Those not named must not pass for taken: the domain stands for them.
+		domain, _ := xds.SplitName(first.GetRule())
+		rest := &xdspb.Rejection{Rule: domain, Reason: fmt.Sprintf("%d more rules", more)}
+		rejections = append(slices.Clone(rejections[:maxDetails]), rest)
+	}
+	for _, r := range rejections {
+		detail, err := anypb.New(r)
+		if err != nil {
+			continue // the message still says it
+		}
+		out.Details = append(out.Details, detail)
+	}
+	return out
+}
+
+// take collects the resources, and commits the domains whose own resource is among them.
+func (s *session) take(response *discovery.DeltaDiscoveryResponse) (rejections []*xdspb.Rejection) {
+	var commits []*discovery.Resource
+	for _, r := range response.GetResources() {
+		domain, rule := xds.SplitName(r.GetName())
+		switch {
+		case !s.client.serves(domain):
+			rejections = append(rejections, reject(r.GetName(), r.GetVersion(), errors.New("not subscribed to")))
+		case rule == "":
+			commits = append(commits, r)
+		default:
+			s.step(domain).add(r)
+		}
+	}
+	for _, name := range response.GetRemovedResources() {
+		domain, rule := xds.SplitName(name)
+		switch {
+		case !s.client.serves(domain):
+		case rule == "":
+			s.client.unknown(domain)
+		default:
+			s.step(domain).remove(name)
+		}
+	}
+	for _, own := range commits {
+		rejections = append(rejections, s.commit(own)...)
+	}
+	return rejections
+}
+
+func (s *session) step(domain string) *step {
+	if s.steps[domain] == nil {
+		s.steps[domain] = newStep()
+	}
+	return s.steps[domain]
+}
+
+// commit ends the domain's step: rules and domain take effect together.
+func (s *session) commit(own *discovery.Resource) []*xdspb.Rejection {
+	c, name := s.client, own.GetName()
+	collected := s.step(name)
+	delete(s.steps, name)
+	next, rejections, err := c.held[name].after(collected, own, c.o.Sink.Check)
+	if err != nil {
+		if !errors.Is(err, errOlder) {
+			// The next step begins where this one ended, so what it brought is needed then.
+			s.steps[name] = collected
+		}
+		return []*xdspb.Rejection{reject(name, own.GetVersion(), err)}
+	}
+	c.commit(next)
+	c.save()
+	c.log.Info("rules in force", "domain", name, "revision", next.info.Revision, "changed", len(collected.rules), "rules", len(next.rules))
+	return rejections
+}
+
+func (c *Client) serves(domain string) bool {
+	return slices.Contains(c.o.Domains, domain)
+}
+
+// unknown handles "no such domain". A client that holds nothing has an empty set now, and is ready. One that holds rules
+// keeps them: a control plane that lost its database must not open every gate.
+func (c *Client) unknown(domain string) {
+	h := c.held[domain]
+	switch {
+	case h == nil:
+		c.commit(&held{name: domain})
+		c.save()
+		c.log.Info("the control plane does not know the domain yet: no rules", "domain", domain)
+	case h.info.Revision > 0:
+		c.metrics.removalIgnored.WithLabelValues(domain).Inc()
+		c.log.Warn("the control plane does not know the domain: the rules stay in force", "domain", domain, "revision", h.info.Revision)
+	}
+}
