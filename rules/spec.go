@@ -3,7 +3,9 @@ package rules
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 )
 
 // Spec is what one version of a rule says. It has no name, stage or percentage: those belong to the [Rule].
@@ -46,13 +48,16 @@ func DecodeSpec(b []byte) (Spec, error) {
 	if err := d.Decode(&s); err != nil {
 		return Spec{}, fmt.Errorf("decode spec: %w: %w", ErrInvalid, err)
 	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return Spec{}, fmt.Errorf("decode spec: %w: something follows it", ErrInvalid)
+	}
 	if problems := s.Validate(); len(problems) > 0 {
 		return Spec{}, fmt.Errorf("decode spec: %w", &ValidationError{Problems: problems})
 	}
 	return s, nil
 }
 
-// text returns the spec without its text: description and owner, which no verdict depends on.
+// withoutText returns the spec without its text: description and owner, which no verdict depends on.
 func (s Spec) withoutText() Spec {
 	s.Description, s.Owner = "", ""
 	return s

@@ -26,28 +26,35 @@ const (
 	NodeSynced  NodeState = "synced"  // has acknowledged the revision, and refuses nothing
 	NodePending NodeState = "pending" // connected, no answer yet
 	NodeNacked  NodeState = "nacked"  // refused a rule, which keeps its last good version there
-	NodeAway    NodeState = "away"    // its stream is down, and it has not acknowledged
+	NodeAway    NodeState = "away"    // its stream is down
 	NodeGone    NodeState = "gone"    // silent for longer than ForgetAfter; no longer counted
 )
 
-// StateAt says where the node stands at the time now with respect to a revision of its domain. A refusal of an earlier
-// revision does not hold up a later one that was acknowledged.
-func (n Node) StateAt(now time.Time, revision int64) NodeState {
+// StateNow says where the node stands at the time now, when wanted is the last revision of its domain. A node that is away
+// is not synced, whatever it acknowledged before: nobody knows what it runs now.
+func (n Node) StateNow(now time.Time, wanted int64) NodeState {
 	silent := now.Sub(n.Seen)
 	switch {
 	case silent > ForgetAfter:
 		return NodeGone
-	case n.NackReason != "" && (n.Nacked >= revision || n.Acked < revision):
-		return NodeNacked
 	case !n.Connected || silent > aliveFor:
-		if n.Acked >= revision {
-			return NodeSynced
-		}
 		return NodeAway
-	case n.Acked < revision:
+	case n.NackReason != "":
+		return NodeNacked
+	case n.Acked < wanted:
 		return NodePending
 	}
 	return NodeSynced
+}
+
+// StateAt says where the node stands for somebody who waits for a revision. Having acknowledged it is enough, also for a
+// node that went away since (it has the revision on disk), and for one that refuses a rule of an earlier revision.
+func (n Node) StateAt(now time.Time, revision int64) NodeState {
+	state := n.StateNow(now, revision)
+	if state != NodeGone && n.Acked >= revision && n.Nacked < revision {
+		return NodeSynced
+	}
+	return state
 }
 
 // NodeStatus is a node and where it stands.
@@ -72,15 +79,11 @@ func (s *Service) Fleet(ctx context.Context, domain string) ([]NodeStatus, error
 	if err != nil {
 		return nil, fmt.Errorf("list the nodes: %w", err)
 	}
-	return statuses(nodes, s.now(), func(d string) int64 { return wanted[d] }), nil
-}
-
-func statuses(nodes []Node, now time.Time, wanted func(domain string) int64) []NodeStatus {
-	list := make([]NodeStatus, len(nodes))
+	now, states := s.now(), make([]NodeStatus, len(nodes))
 	for i, n := range nodes {
-		list[i] = NodeStatus{Node: n, State: n.StateAt(now, wanted(n.Domain)), Wanted: wanted(n.Domain)}
+		states[i] = NodeStatus{Node: n, State: n.StateNow(now, wanted[n.Domain]), Wanted: wanted[n.Domain]}
 	}
-	return list
+	return states, nil
 }
 
 // Await blocks until every node of the domain has acknowledged the revision, and calls report with their states first
@@ -95,7 +98,10 @@ func (s *Service) Await(ctx context.Context, domain string, revision int64, repo
 		if err != nil {
 			return fmt.Errorf("list the nodes: %w", err)
 		}
-		list := statuses(nodes, s.now(), func(string) int64 { return revision })
+		at, list := s.now(), make([]NodeStatus, len(nodes))
+		for i, n := range nodes {
+			list[i] = NodeStatus{Node: n, State: n.StateAt(at, revision), Wanted: revision}
+		}
 		if now := digest(list); now != last {
 			last = now
 			if err := report(list); err != nil {
