@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/logging"
 
 	"github.com/headgate/headgate/enforce"
 )
@@ -25,6 +26,9 @@ import (
 var decideLua string
 
 var decide = redis.NewScript(decideLua)
+
+// The client library logs each failed dial, through one logger for the whole process. Callers get those errors returned.
+func init() { logging.Disable() }
 
 // DefaultBudget is how long a decision may take by default, connection included.
 const DefaultBudget = 5 * time.Millisecond
