@@ -1,0 +1,221 @@
+package cli_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"os/exec"
+	"os/signal"
+	"os/user"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+	"go.uber.org/goleak"
+	"google.golang.org/grpc"
+
+	"github.com/headgate/headgate/cmd/rulectl/cli"
+	"github.com/headgate/headgate/rules/rollout"
+	"github.com/headgate/headgate/storage/sqlite"
+	"github.com/headgate/headgate/web/api"
+	"github.com/headgate/headgate/web/api/adminpb"
+	"github.com/headgate/headgate/xds/rpcstatus"
+)
+
+func TestMain(m *testing.M) {
+	testscript.Main(leakChecked{m}, map[string]func(){"rulectl": func() {
+		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+		code := cli.Run(ctx, os.Args[1:], cli.IO{In: os.Stdin, Out: os.Stdout, Err: os.Stderr, Getenv: os.Getenv})
+		stop()
+		os.Exit(code)
+	}})
+}
+
+// leakChecked fails a green run that leaves goroutines behind.
+type leakChecked struct{ m *testing.M }
+
+func (l leakChecked) Run() int {
+	code := l.m.Run()
+	if code == 0 {
+		if err := goleak.Find(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+	}
+	return code
+}
+
+// controlPlane is the admin API on an SQLite file, served on a real socket.
+type controlPlane struct {
+	addr  string
+	store *sqlite.Store
+}
+
+func discardLog() *slog.Logger { return slog.New(slog.DiscardHandler) }
+
+// start serves a fresh control plane; stop ends it.
+func start(dir string) (c *controlPlane, stop func(), err error) {
+	store, err := sqlite.Open(context.Background(), filepath.Join(dir, "headgate.db"))
+	if err != nil {
+		return nil, nil, err
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, nil, errors.Join(err, store.Close())
+	}
+	log := discardLog()
+	server := grpc.NewServer(grpc.MaxRecvMsgSize(api.MaxRequestBytes),
+		grpc.UnaryInterceptor(rpcstatus.UnaryServer(log)), grpc.StreamInterceptor(rpcstatus.StreamServer(log)))
+	adminpb.RegisterAdminServiceServer(server, api.NewServer(rollout.NewService(store, store, time.Now)))
+	served := make(chan struct{})
+	go func() {
+		defer close(served)
+		_ = server.Serve(listener) // ends with Stop
+	}()
+	return &controlPlane{listener.Addr().String(), store}, func() {
+		server.Stop()
+		<-served
+		_ = store.Close()
+	}, nil
+}
+
+// saveNode stores a node as the control plane would know it. Facts are acked=N, sent=N, nacked=N, reason=TEXT, away and
+// seen=AGE; without any the node is connected and has answered nothing.
+func (c *controlPlane) saveNode(ctx context.Context, domain, id string, facts ...string) error {
+	n := rollout.Node{ID: id, Domain: domain, Program: "headgate-sidecar/test", Connected: true, Seen: time.Now()}
+	for _, fact := range facts {
+		key, value, _ := strings.Cut(fact, "=")
+		number, _ := strconv.ParseInt(value, 10, 64)
+		switch key {
+		case "acked":
+			n.Acked = number
+		case "sent":
+			n.Sent = number
+		case "nacked":
+			n.Nacked = number
+		case "reason":
+			n.NackReason = value
+		case "away":
+			n.Connected = false
+		case "seen":
+			ago, err := time.ParseDuration(value)
+			if err != nil {
+				return err
+			}
+			n.Seen = n.Seen.Add(-ago)
+		default:
+			return fmt.Errorf("unknown fact %q", fact)
+		}
+	}
+	return c.store.SaveNodes(ctx, []rollout.Node{n})
+}
+
+type planeKey struct{}
+
+// runScripts runs scripts with rulectl as a program of its own, each against a fresh control plane.
+func runScripts(t *testing.T, names ...string) {
+	t.Helper()
+	params := testscript.Params{
+		RequireExplicitExec: true,
+		RequireUniqueNames:  true,
+		UpdateScripts:       os.Getenv("UPDATE_SCRIPTS") != "",
+		Setup: func(env *testscript.Env) error {
+			plane, stop, err := start(t.TempDir())
+			if err != nil {
+				return err
+			}
+			env.Defer(stop)
+			env.Setenv("RULECTL_SERVER", plane.addr)
+			// The race detector makes every program linger a second at its end, for reports that come late.
+			env.Setenv("GORACE", "atexit_sleep_ms=10")
+			env.Values[planeKey{}] = plane
+			return nil
+		},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"exits": exits, "node": node, "audit": audit, "normal": normal,
+		},
+	}
+	for _, name := range names {
+		params.Files = append(params.Files, filepath.Join("testdata", "script", name+".txtar"))
+	}
+	testscript.Run(t, params)
+}
+
+// exits runs a program and demands its exit code: exits 5 rulectl apply -f x.yaml.
+func exits(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: exits CODE PROGRAM [ARG...]")
+	}
+	code := 0
+	if err := ts.Exec(args[1], args[2:]...); err != nil {
+		var exit *exec.ExitError
+		if !errors.As(err, &exit) {
+			ts.Fatalf("%s: %v", args[1], err)
+		}
+		code = exit.ExitCode()
+	}
+	if strconv.Itoa(code) != args[0] {
+		ts.Fatalf("exit code %d, want %s", code, args[0])
+	}
+}
+
+// node stores a node: node DOMAIN ID [FACT...].
+func node(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: node DOMAIN ID [FACT...]")
+	}
+	ts.Check(ts.Value(planeKey{}).(*controlPlane).saveNode(context.Background(), args[0], args[1], args[2:]...)) //nolint:errcheck // a panic would name it
+}
+
+// audit prints the audit trail, newest first; the user who runs the tests is "me".
+func audit(ts *testscript.TestScript, _ bool, _ []string) {
+	records, err := ts.Value(planeKey{}).(*controlPlane).store.Audit(context.Background(), "", 100) //nolint:errcheck // a panic would name it
+	ts.Check(err)
+	me, err := user.Current()
+	ts.Check(err)
+	for _, r := range records {
+		name := r.Actor.Name
+		if name == me.Username {
+			name = "me"
+		}
+		_, err := fmt.Fprintf(ts.Stdout(), "%d %s %s %s verified=%t %q\n", r.Revision, name, r.Action, r.Target, r.Actor.Verified, r.Message)
+		ts.Check(err)
+	}
+}
+
+var (
+	variable = regexp.MustCompile(`("(?:uid|seen)": )"[^"]*"`)
+	ages     = regexp.MustCompile(`\b(\d+m)?\d+s ago`)
+)
+
+// normal writes the last output to a file, with what differs from run to run replaced: normal stdout FILE.
+func normal(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: normal stdout|stderr FILE")
+	}
+	text := variable.ReplaceAllString(ts.ReadFile(args[0]), `$1"…"`)
+	text = ages.ReplaceAllString(text, "0s ago")
+	ts.Check(os.WriteFile(ts.MkAbs(args[1]), []byte(text), 0o600))
+}
+
+func TestScripts(t *testing.T) {
+	t.Parallel()
+	runScripts(t, "validate", "apply", "refused", "conflict", "get", "promote", "rollback", "sidecars", "wait", "no-server", "usage")
+}
+
+func TestC16MisspeltKeyIsNamedAndNothingIsStored(t *testing.T) {
+	t.Parallel()
+	runScripts(t, "c16")
+}
+
+func TestC30AppliedMeansApplied(t *testing.T) {
+	t.Parallel()
+	runScripts(t, "c30")
+}

@@ -1,0 +1,74 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"os/user"
+	"strings"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/metadata"
+
+	"github.com/headgate/headgate/web/api/adminpb"
+	"github.com/headgate/headgate/xds/rpcstatus"
+)
+
+// maxReplyBytes is room for the rules of a large control plane: ten thousand are about 5 MiB.
+const maxReplyBytes = 64 << 20
+
+// connect returns a client of the control plane, and what closes its connection. No connection is made yet: that the
+// server is not there is an error of the first call.
+func (a *app) connect() (adminpb.AdminServiceClient, func(), error) {
+	if a.server == "" {
+		return nil, nil, usagef("--server is empty: name the control plane as HOST:PORT")
+	}
+	conn, err := grpc.NewClient(a.server,
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxReplyBytes)),
+		grpc.WithChainUnaryInterceptor(rpcstatus.UnaryClient()),
+		grpc.WithChainStreamInterceptor(rpcstatus.StreamClient()))
+	if err != nil {
+		return nil, nil, usagef("--server %q is not an address: %w", a.server, err)
+	}
+	return adminpb.NewAdminServiceClient(conn), func() { _ = conn.Close() }, nil
+}
+
+// call returns a context for one call: it ends with the timeout, and names the actor.
+func (a *app) call(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx = metadata.AppendToOutgoingContext(ctx, adminpb.ActorKey, adminpb.EscapeActor(a.actor()))
+	return context.WithTimeout(ctx, a.timeout)
+}
+
+// actor is the operating system's user.
+func (a *app) actor() string {
+	if u, err := user.Current(); err == nil && u.Username != "" {
+		return u.Username
+	}
+	return a.io.Getenv("USER")
+}
+
+// ruleName reads RULE: DOMAIN/NAME, or a name when -d names the domain.
+func (a *app) ruleName(arg string) (domain, name string, err error) {
+	domain, name, found := strings.Cut(arg, "/")
+	switch {
+	case !found && a.domain == "":
+		return "", "", usagef("rule %q has no domain: write DOMAIN/%s, or name the domain with -d", arg, arg)
+	case !found:
+		return a.domain, arg, nil
+	case a.domain != "" && a.domain != domain:
+		return "", "", usagef("rule %q is not in the domain %q that -d names", arg, a.domain)
+	case domain == "" || name == "" || strings.Contains(name, "/"):
+		return "", "", usagef("rule %q is not of the form DOMAIN/NAME", arg)
+	}
+	return domain, name, nil
+}
+
+// nothing says that there is nothing to list.
+func (a *app) nothing(what, hint string) {
+	where := ""
+	if a.domain != "" {
+		where = " in domain " + a.domain
+	}
+	fmt.Fprintf(a.io.Err, "no %s%s; %s\n", what, where, hint)
+}

@@ -1,0 +1,112 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/headgate/headgate/rules/rulefile"
+)
+
+// stdinName is how problems name the file that came through standard input.
+const stdinName = "<stdin>"
+
+func (a *app) filesFlag(cmd *cobra.Command) {
+	cmd.Flags().StringArrayVarP(&a.files, "filename", "f", nil, "rule file, directory of rule files, or - for standard input; may be repeated")
+}
+
+// readFiles reads what -f names, in order. Of a directory it reads the .yaml, .yml and .json files, not those of
+// directories below it: says so, since a rule that is not read is not applied.
+func (a *app) readFiles() ([]rulefile.File, error) {
+	if len(a.files) == 0 {
+		return nil, usagef("no rule file is named: use -f FILE, -f DIR or -f -")
+	}
+	var list []rulefile.File
+	for _, path := range a.files {
+		found, err := a.readPath(path)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, found...)
+	}
+	return list, nil
+}
+
+func (a *app) readPath(path string) ([]rulefile.File, error) {
+	if path == "-" {
+		f, err := read(stdinName, a.io.In)
+		return []rulefile.File{f}, err
+	}
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, fileError(err)
+	}
+	if info.IsDir() {
+		return a.readDirectory(path)
+	}
+	f, err := readFile(path)
+	return []rulefile.File{f}, err
+}
+
+func (a *app) readDirectory(dir string) ([]rulefile.File, error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, fileError(err)
+	}
+	var list []rulefile.File
+	for _, e := range entries {
+		path := filepath.Join(dir, e.Name())
+		switch {
+		case strings.HasPrefix(e.Name(), "."):
+			continue
+		case e.IsDir():
+			fmt.Fprintf(a.io.Err, "note: %s is a directory and is not read; name it with -f as well\n", path)
+			continue
+		case !slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(path)):
+			continue
+		}
+		f, err := readFile(path)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, f)
+	}
+	if len(list) == 0 {
+		return nil, fmt.Errorf("there is no rule file in %s: their names end with .yaml, .yml or .json", dir)
+	}
+	return list, nil
+}
+
+func readFile(path string) (rulefile.File, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return rulefile.File{}, fileError(err)
+	}
+	defer f.Close()
+	return read(path, f)
+}
+
+// read stops behind the size that is refused anyway.
+func read(name string, r io.Reader) (rulefile.File, error) {
+	content, err := io.ReadAll(io.LimitReader(r, rulefile.MaxSize+1))
+	if err != nil {
+		return rulefile.File{}, fmt.Errorf("read %s: %w", name, err)
+	}
+	return rulefile.File{Name: strings.ToValidUTF8(name, "\uFFFD"), Content: content}, nil
+}
+
+// fileError says it without the name of the system call.
+func fileError(err error) error {
+	var path *fs.PathError
+	if errors.As(err, &path) {
+		return fmt.Errorf("read %s: %w", path.Path, path.Err)
+	}
+	return err
+}

@@ -1,0 +1,201 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/headgate/headgate/rules"
+	"github.com/headgate/headgate/web/api/adminpb"
+)
+
+func (a *app) getCommand() *cobra.Command {
+	of := &cobra.Command{
+		Use:     "rules [RULE...]",
+		Aliases: []string{"rule"},
+		Short:   "Show rules as they stand",
+		Long:    "Get rules shows all rules, those of the domain that -d names, or those that are named: RULE is DOMAIN/NAME, or a\nname with -d.",
+		Example: "  rulectl get rules -d public-api\n  rulectl get rule public-api/login -o json",
+		RunE:    a.run(a.getRules),
+	}
+	a.domainFlag(of, "only the rules of this domain")
+	return group(&cobra.Command{Use: "get", Short: "Show things as they stand", GroupID: groupLook}, of)
+}
+
+func (a *app) getRules(ctx context.Context, args []string) error {
+	list, err := a.findRules(ctx, args)
+	if err != nil {
+		return err
+	}
+	items := make([]ruleItem, len(list))
+	for i, r := range list {
+		items[i] = newRuleItem(r)
+	}
+	switch {
+	case a.output == outputJSON && len(args) == 1:
+		return a.printJSON(struct {
+			APIVersion string `json:"apiVersion"`
+			Kind       string `json:"kind"`
+			ruleItem
+		}{apiVersion, "Rule", items[0]})
+	case a.output == outputJSON:
+		return printList(a, "RuleList", items)
+	case len(items) == 0:
+		a.nothing("rules", "make one with: rulectl apply -f FILE")
+		return nil
+	}
+	rows := make([][]string, len(items))
+	for i, item := range items {
+		rows[i] = item.row()
+	}
+	header := []string{"NAME", "STAGE", "STABLE", "CANDIDATE", "KEY", "LIMIT", "REVISION", "OWNER"}
+	_, err = fmt.Fprint(a.io.Out, renderTable(header, rows, "REVISION"))
+	return err
+}
+
+// findRules returns the named rules in their order, or all of the domain.
+func (a *app) findRules(ctx context.Context, args []string) ([]*adminpb.Rule, error) {
+	type id struct{ domain, name string }
+	wanted := make([]id, len(args))
+	domain := a.domain
+	for i, arg := range args {
+		var err error
+		if wanted[i].domain, wanted[i].name, err = a.ruleName(arg); err != nil {
+			return nil, err
+		}
+		domain = wanted[i].domain
+	}
+	if slices.ContainsFunc(wanted, func(w id) bool { return w.domain != domain }) {
+		domain = "" // of several domains: ask for all
+	}
+	client, closeConn, err := a.connect()
+	if err != nil {
+		return nil, err
+	}
+	defer closeConn()
+	ctx, cancel := a.call(ctx)
+	defer cancel()
+	resp, err := client.ListRules(ctx, &adminpb.ListRulesRequest{Domain: domain})
+	if err != nil || len(args) == 0 {
+		return resp.GetRules(), err
+	}
+	list := make([]*adminpb.Rule, len(wanted))
+	for i, w := range wanted {
+		at := slices.IndexFunc(resp.GetRules(), func(r *adminpb.Rule) bool { return r.GetDomain() == w.domain && r.GetName() == w.name })
+		if at < 0 {
+			return nil, fmt.Errorf("rule %s/%s: %w", w.domain, w.name, rules.ErrNotFound)
+		}
+		list[i] = resp.GetRules()[at]
+	}
+	return list, nil
+}
+
+type ruleItem struct {
+	Domain    string       `json:"domain"`
+	Name      string       `json:"name"`
+	UID       string       `json:"uid"`
+	Revision  int64        `json:"revision"`
+	Stage     string       `json:"stage"`
+	Percent   float64      `json:"percent"` // of keys for which the candidate binds
+	Stable    *versionItem `json:"stable,omitempty"`
+	Candidate *versionItem `json:"candidate,omitempty"`
+}
+
+type versionItem struct {
+	Version int64           `json:"version"`
+	Spec    json.RawMessage `json:"spec"`
+}
+
+func newRuleItem(r *adminpb.Rule) ruleItem {
+	return ruleItem{
+		Domain: r.GetDomain(), Name: r.GetName(), UID: r.GetUid(), Revision: r.GetRevision(), Stage: r.GetStage(),
+		Percent: float64(r.GetPercent()) / 100, Stable: newVersionItem(r.GetStable()), Candidate: newVersionItem(r.GetCandidate()),
+	}
+}
+
+func newVersionItem(v *adminpb.Version) *versionItem {
+	if v == nil {
+		return nil
+	}
+	spec := json.RawMessage(v.GetSpec())
+	if !json.Valid(spec) {
+		spec = json.RawMessage("null")
+	}
+	return &versionItem{v.GetNumber(), spec}
+}
+
+func (r ruleItem) row() []string {
+	stable, candidate := r.Stable.said(), r.Candidate.said()
+	var stableText, candidateText string
+	if r.Stable != nil {
+		stableText = fmt.Sprintf("v%d", r.Stable.Version)
+	}
+	if r.Candidate != nil {
+		candidateText = fmt.Sprintf("v%d at %s%%", r.Candidate.Version, strconv.FormatFloat(r.Percent, 'f', -1, 64))
+		if r.Stage == string(rules.StageShadow) {
+			candidateText = fmt.Sprintf("v%d in shadow", r.Candidate.Version)
+		}
+	}
+	owner := stable.Owner
+	if r.Candidate != nil {
+		owner = candidate.Owner
+	}
+	return []string{
+		r.Domain + "/" + r.Name, r.Stage, stableText, candidateText, becomes(stable.key(), candidate.key()),
+		becomes(stable.limits(), candidate.limits()), strconv.FormatInt(r.Revision, 10), owner,
+	}
+}
+
+// becomes shows what the stable says and what the candidate says instead.
+func becomes(stable, candidate string) string {
+	switch {
+	case stable == "" || stable == candidate:
+		return candidate
+	case candidate == "":
+		return stable
+	}
+	return stable + " -> " + candidate
+}
+
+// said is what a table shows of a spec. It is read leniently, so that an older rulectl shows what it knows of a newer
+// spec.
+type said struct {
+	Owner  string   `json:"owner"`
+	Key    []string `json:"key"`
+	Limits []struct {
+		Name string `json:"name"`
+		Rate string `json:"rate"`
+	} `json:"limits"`
+	known bool
+}
+
+func (v *versionItem) said() said {
+	var s said
+	if v != nil {
+		s.known = json.Unmarshal(v.Spec, &s) == nil
+	}
+	return s
+}
+
+func (s said) key() string {
+	switch {
+	case !s.known:
+		return ""
+	case len(s.Key) == 0:
+		return "(all)"
+	}
+	return strings.Join(s.Key, ",")
+}
+
+func (s said) limits() string {
+	list := make([]string, len(s.Limits))
+	for i, l := range s.Limits {
+		list[i] = strings.TrimSpace(l.Name + " " + l.Rate)
+	}
+	return strings.Join(list, ", ")
+}

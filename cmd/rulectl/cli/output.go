@@ -1,0 +1,130 @@
+package cli
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+)
+
+// output is the value of -o.
+type output string
+
+const (
+	outputTable output = "table"
+	outputJSON  output = "json"
+)
+
+func (o *output) String() string { return string(*o) }
+
+// Type names the values in the help.
+func (o *output) Type() string { return "FORMAT" }
+
+// Set reads the flag.
+func (o *output) Set(value string) error {
+	switch v := output(value); v {
+	case outputTable, outputJSON:
+		*o = v
+		return nil
+	}
+	return fmt.Errorf("%q is not known: use table or json", value)
+}
+
+// apiVersion names the shape of what -o json prints. Fields are added to it, never renamed or removed.
+const apiVersion = "rulectl/v1"
+
+type listJSON[T any] struct {
+	APIVersion string `json:"apiVersion"`
+	Kind       string `json:"kind"`
+	Items      []T    `json:"items"`
+}
+
+// printList prints items as a list of a kind; with none, "items" is [].
+func printList[T any](a *app, kind string, items []T) error {
+	if items == nil {
+		items = []T{}
+	}
+	return a.printJSON(listJSON[T]{apiVersion, kind, items})
+}
+
+func (a *app) printJSON(v any) error {
+	e := json.NewEncoder(a.io.Out)
+	e.SetEscapeHTML(false)
+	e.SetIndent("", "  ")
+	if err := e.Encode(v); err != nil {
+		return fmt.Errorf("print: %w", err)
+	}
+	return nil
+}
+
+// renderTable lays rows out as kubectl does: upper-case headers, three spaces, no borders. Columns named in right are
+// aligned to the right; an empty cell is "-".
+func renderTable(header []string, rows [][]string, right ...string) string {
+	lines := [][]string{header}
+	for _, row := range rows {
+		line := make([]string, len(row))
+		for i, cell := range row {
+			line[i] = oneLine(cell)
+			if line[i] == "" {
+				line[i] = "-"
+			}
+		}
+		lines = append(lines, line)
+	}
+	widths, toRight := make([]int, len(header)), make([]bool, len(header))
+	for i, name := range header {
+		toRight[i] = slices.Contains(right, name)
+	}
+	for _, line := range lines {
+		for i, cell := range line {
+			widths[i] = max(widths[i], utf8.RuneCountInString(cell))
+		}
+	}
+	var b strings.Builder
+	for _, line := range lines {
+		var text strings.Builder
+		for i, cell := range line {
+			space := strings.Repeat(" ", widths[i]-utf8.RuneCountInString(cell))
+			if toRight[i] {
+				text.WriteString(space + cell + "   ")
+			} else {
+				text.WriteString(cell + space + "   ")
+			}
+		}
+		b.WriteString(strings.TrimRight(text.String(), " ") + "\n")
+	}
+	return b.String()
+}
+
+// clean makes text that came from elsewhere safe for a terminal, which control characters could redraw.
+func clean(s string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) && r != '\n' && r != '\t' {
+			return unicode.ReplacementChar
+		}
+		return r
+	}, s)
+}
+
+func oneLine(s string) string {
+	return strings.Join(strings.Fields(clean(s)), " ")
+}
+
+// age is a duration as short as kubectl says it: 12s, 2m12s, 3h, 5d.
+func age(d time.Duration) string {
+	d = max(d, 0)
+	switch {
+	case d < time.Minute:
+		return fmt.Sprintf("%ds", int(d.Seconds()))
+	case d < 10*time.Minute && int(d.Seconds())%60 != 0:
+		return fmt.Sprintf("%dm%ds", int(d.Minutes()), int(d.Seconds())%60)
+	case d < 2*time.Hour:
+		return fmt.Sprintf("%dm", int(d.Minutes()))
+	case d < 48*time.Hour:
+		return fmt.Sprintf("%dh", int(d.Hours()))
+	}
+	return fmt.Sprintf("%dd", int(d.Hours()/24))
+}
