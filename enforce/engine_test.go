@@ -336,12 +336,18 @@ func TestC25ValuesThatLookLikeSeparators(t *testing.T) {
 	two.Spec.Key = []rules.KeySource{source(t, "header:realm"), source(t, "header:user")}
 	long := strings.Repeat("x", 10_000)
 	pairs := []map[string][]string{
-		{"Realm": {"21"}, "User": {"1"}}, {"Realm": {"2"}, "User": {"11"}},
-		{"Realm": {"x|y"}, "User": {"z"}}, {"Realm": {"x"}, "User": {"y|z"}},
-		{"Realm": {""}, "User": {"m"}}, {"User": {"m"}},
-		{"Realm": {"{tag}"}, "User": {"t"}}, {"Realm": {"{tag"}, "User": {"}t"}},
-		{"Realm": {long}, "User": {"1"}}, {"Realm": {long + "x"}, "User": {"1"}},
-		{"Realm": {"\xff"}, "User": {"\n"}}, {"Realm": {"\xfe"}, "User": {"\n"}},
+		{"Realm": {"21"}, "User": {"1"}},
+		{"Realm": {"2"}, "User": {"11"}},
+		{"Realm": {"x|y"}, "User": {"z"}},
+		{"Realm": {"x"}, "User": {"y|z"}},
+		{"Realm": {""}, "User": {"m"}},
+		{"User": {"m"}},
+		{"Realm": {"{tag}"}, "User": {"t"}},
+		{"Realm": {"{tag"}, "User": {"}t"}},
+		{"Realm": {long}, "User": {"1"}},
+		{"Realm": {long + "x"}, "User": {"1"}},
+		{"Realm": {"\xff"}, "User": {"\n"}},
+		{"Realm": {"\xfe"}, "User": {"\n"}},
 	}
 	b := setup(rule("r", two, nil))
 	for round, want := range []bool{true, false} {

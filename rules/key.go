@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"encoding/binary"
 	"fmt"
 	"net/netip"
 	"strconv"
@@ -121,7 +122,7 @@ func (k Key) Shared() bool { return len(k.encoded) == 0 || k.missing }
 
 // AppendString appends s behind its length, so that no two sequences of strings have the same bytes.
 func AppendString(b []byte, s string) []byte {
-	b = append(b, byte(len(s)>>24), byte(len(s)>>16), byte(len(s)>>8), byte(len(s)))
+	b = binary.BigEndian.AppendUint32(b, uint32(len(s))) //nolint:gosec // values are parts of requests, far below 4 GiB
 	return append(b, s...)
 }
 

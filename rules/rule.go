@@ -102,7 +102,7 @@ func ParsePercent(text string) (Percent, error) {
 			return 0, fmt.Errorf("%w: %q is not a percentage", ErrInvalid, text)
 		}
 	}
-	p := Percent(w*100 + f)
+	p := Percent(w*100 + f) //nolint:gosec // at most 100·100 + 99
 	if p > AllKeys {
 		return 0, fmt.Errorf("%w: %q is more than 100%%", ErrInvalid, text)
 	}

@@ -60,7 +60,14 @@ func setup(t *testing.T, answer enforce.Decision, trusted ...string) bundle {
 	return b
 }
 
-func (b bundle) get(t *testing.T, path string, header ...string) (*http.Response, string) {
+// answer is what a call through the door got.
+type answer struct {
+	status int
+	header http.Header
+	body   string
+}
+
+func (b bundle) get(t *testing.T, path string, header ...string) answer {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, b.door.URL, nil)
 	if err != nil {
@@ -79,15 +86,14 @@ func (b bundle) get(t *testing.T, path string, header ...string) (*http.Response
 	if err != nil {
 		t.Fatal(err)
 	}
-	return resp, string(body)
+	return answer{resp.StatusCode, resp.Header, string(body)}
 }
 
 func TestAllowedIsForwardedAsItWasMatched(t *testing.T) {
 	t.Parallel()
 	b := setup(t, enforce.Decision{Allowed: true})
-	resp, _ := b.get(t, "/v1//./%6cogin?next=%2F")
-	if resp.StatusCode != http.StatusOK {
-		t.Fatalf("status %d, want 200", resp.StatusCode)
+	if got := b.get(t, "/v1//./%6cogin?next=%2F"); got.status != http.StatusOK {
+		t.Fatalf("status %d, want 200", got.status)
 	}
 	if got := b.decider.asked[0].Path; got != "/v1/login" {
 		t.Errorf("matched %q, want /v1/login", got)
@@ -101,8 +107,8 @@ func TestPathThatCannotBeKnownIsRefused(t *testing.T) {
 	t.Parallel()
 	b := setup(t, enforce.Decision{Allowed: true})
 	for _, path := range []string{"/a%2fb", "/a%00"} {
-		if resp, _ := b.get(t, path); resp.StatusCode != http.StatusBadRequest {
-			t.Errorf("%s: status %d, want 400", path, resp.StatusCode)
+		if got := b.get(t, path); got.status != http.StatusBadRequest {
+			t.Errorf("%s: status %d, want 400", path, got.status)
 		}
 	}
 	if len(*b.upstream) > 0 {
@@ -115,19 +121,19 @@ func TestRefusal(t *testing.T) {
 	b := setup(t, enforce.Decision{
 		Rule: "api-key-plan", Reason: enforce.ReasonOverLimit, Status: http.StatusTooManyRequests, Wait: 6*time.Second + 1,
 	})
-	resp, body := b.get(t, "/v1/x")
-	if resp.StatusCode != http.StatusTooManyRequests {
-		t.Errorf("status %d, want 429", resp.StatusCode)
+	resp := b.get(t, "/v1/x")
+	if resp.status != http.StatusTooManyRequests {
+		t.Errorf("status %d, want 429", resp.status)
 	}
 	for name, want := range map[string]string{
 		"Retry-After": "7", "Cache-Control": "no-store", "Content-Type": "application/problem+json",
 	} {
-		if got := resp.Header.Get(name); got != want {
+		if got := resp.header.Get(name); got != want {
 			t.Errorf("%s: got %q, want %q", name, got, want)
 		}
 	}
 	var got map[string]any
-	if err := json.Unmarshal([]byte(body), &got); err != nil {
+	if err := json.Unmarshal([]byte(resp.body), &got); err != nil {
 		t.Fatal(err)
 	}
 	want := map[string]any{
@@ -146,8 +152,8 @@ func TestRefusal(t *testing.T) {
 func TestRefusalWithoutRetryAfterWhenWaitingCannotHelp(t *testing.T) {
 	t.Parallel()
 	b := setup(t, enforce.Decision{Rule: "r", Status: http.StatusTooManyRequests, Wait: enforce.Never})
-	if resp, _ := b.get(t, "/"); resp.Header.Get("Retry-After") != "" {
-		t.Errorf("Retry-After %q, want none", resp.Header.Get("Retry-After"))
+	if got := b.get(t, "/").header.Get("Retry-After"); got != "" {
+		t.Errorf("Retry-After %q, want none", got)
 	}
 }
 
@@ -189,7 +195,7 @@ func TestForwardedForIsKeptOnlyFromTrustedPeers(t *testing.T) {
 		"192.0.2.1, 127.0.0.1": {"127.0.0.0/8"},
 	} {
 		b := setup(t, enforce.Decision{Allowed: true}, trusted...)
-		if _, got := b.get(t, "/", "X-Forwarded-For", "192.0.2.1"); got != want {
+		if got := b.get(t, "/", "X-Forwarded-For", "192.0.2.1").body; got != want {
 			t.Errorf("trusted %v: forwarded %q, want %q", trusted, got, want)
 		}
 	}

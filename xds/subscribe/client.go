@@ -45,7 +45,7 @@ func (o Options) check() error {
 	missing("Sink", o.Sink == nil)
 	for _, d := range o.Domains {
 		if problem := rules.CheckName(d); problem != "" {
-			problems = append(problems, fmt.Errorf("Domains: %s", problem))
+			problems = append(problems, fmt.Errorf("domains: %s", problem))
 		}
 	}
 	return errors.Join(problems...)

@@ -83,7 +83,7 @@ func (l *Ledger) Change(domain string, change func(revision int64) []rules.Rule)
 	defer l.mu.Unlock()
 	l.head++
 	d := l.domains[domain]
-	d.Name, d.Revision, d.Secret = domain, l.head, [16]byte{15: byte(len(domain))}
+	d.Name, d.Revision, d.Secret = domain, l.head, [16]byte{15: 1}
 	l.domains[domain] = d
 	for _, r := range change(l.head) {
 		l.rules[r.ID()] = r

@@ -1,0 +1,79 @@
+// Package app is the control plane put together: the admin API and the xDS stream on one gRPC port, metrics and probes
+// on an HTTP port, and the database behind both.
+//
+// Listeners bind in [New], so that a taken port is an error there and port 0 works in tests. [App.Run] serves until its
+// context ends, then closes in the reverse order of acquisition.
+package app
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"strings"
+	"time"
+)
+
+// Config are the settings of a control plane. In the environment their names begin with HEADGATE_.
+type Config struct {
+	// Database is a postgres:// URL, or the path of a SQLite file.
+	Database   string `env:"DATABASE_URL"`
+	GRPCListen string `env:"GRPC_LISTEN"`
+	HTTPListen string `env:"HTTP_LISTEN"`
+	// Poll is how often the database is read for changes beside its notifications; 0 relies on those alone.
+	Poll time.Duration `env:"POLL"`
+	// NoListen turns notifications off: changes of other replicas are then seen by polling alone.
+	NoListen bool `env:"NO_LISTEN"`
+	Insecure bool `env:"INSECURE"` // listen on addresses that others reach
+}
+
+// DefaultConfig returns the defaults.
+func DefaultConfig() Config {
+	return Config{
+		Database:   "headgate.db",
+		GRPCListen: "127.0.0.1:18000",
+		HTTPListen: "127.0.0.1:7070",
+		Poll:       time.Second,
+	}
+}
+
+// Validate returns every bad setting, by the name of its flag.
+func (c Config) Validate() error {
+	var problems []error
+	bad := func(flag, format string, args ...any) {
+		problems = append(problems, fmt.Errorf("--%s: "+format, append([]any{flag}, args...)...))
+	}
+	if c.Database == "" {
+		bad("database-url", "is missing: a postgres:// URL, or the path of a SQLite file")
+	}
+	if scheme, _, found := strings.Cut(c.Database, "://"); found && !c.isPostgres() {
+		bad("database-url", "%s:// is not known: a postgres:// URL, or the path of a SQLite file", scheme)
+	}
+	if c.Poll < 0 {
+		bad("poll", "%v is negative", c.Poll)
+	}
+	if c.Poll == 0 && c.NoListen {
+		bad("poll", "is off, and so are notifications: nothing would tell of changes")
+	}
+	if !c.Insecure {
+		for _, l := range []struct{ flag, address string }{{"grpc-listen", c.GRPCListen}, {"http-listen", c.HTTPListen}} {
+			if !isLoopback(l.address) {
+				bad(l.flag, "%s is not a loopback address, and nobody is asked who they are; --insecure allows it", l.address)
+			}
+		}
+	}
+	return errors.Join(problems...)
+}
+
+func (c Config) isPostgres() bool {
+	return strings.HasPrefix(c.Database, "postgres://") || strings.HasPrefix(c.Database, "postgresql://")
+}
+
+func isLoopback(address string) bool {
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return false
+	}
+	ip, err := netip.ParseAddr(host)
+	return host == "localhost" || err == nil && ip.IsLoopback()
+}

@@ -1,0 +1,213 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/url"
+	"runtime/debug"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/headgate/headgate/enforce"
+	"github.com/headgate/headgate/enforce/memlimit"
+	"github.com/headgate/headgate/enforce/meter"
+	"github.com/headgate/headgate/enforce/proxy"
+	"github.com/headgate/headgate/enforce/redislimit"
+	"github.com/headgate/headgate/xds/subscribe"
+)
+
+// drainTime is how long requests under way may take to end on stop.
+const drainTime = 10 * time.Second
+
+// App is a sidecar.
+type App struct {
+	log       *slog.Logger
+	client    *subscribe.Client
+	stopping  atomic.Bool
+	proxyAt   net.Listener
+	opsAt     net.Listener
+	proxyHTTP *http.Server
+	opsHTTP   *http.Server
+	release   []func() error // in the order of acquisition
+}
+
+// New puts a sidecar together and binds its listeners. It neither waits for Redis nor for the control plane.
+func New(config Config, log *slog.Logger) (_ *App, err error) {
+	if err := config.Validate(); err != nil {
+		return nil, err
+	}
+	a := &App{log: log.With("component", "sidecar", "node", config.NodeID)}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, a.Close())
+		}
+	}()
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	limiter, err := a.openLimiter(config)
+	if err != nil {
+		return nil, err
+	}
+	counts := meter.New(registry)
+	engine := enforce.NewEngine(limiter, counts, log)
+	if err := a.subscribe(config, inForce{engine: engine, meter: counts}, registry, log); err != nil {
+		return nil, err
+	}
+	if err := a.listen(config); err != nil {
+		return nil, err
+	}
+	upstream, err := url.Parse(config.Upstream)
+	if err != nil {
+		return nil, fmt.Errorf("--upstream: %w", err)
+	}
+	trusted, err := config.trusted()
+	if err != nil {
+		return nil, fmt.Errorf("--trusted-proxy: %w", err)
+	}
+	door := proxy.New(engine, proxy.Options{
+		Domain: config.Domains[0], Upstream: upstream, TrustedProxies: trusted, Log: log,
+	})
+	a.proxyHTTP = &http.Server{Handler: door, ReadHeaderTimeout: 10 * time.Second}
+	a.opsHTTP = &http.Server{Handler: a.operations(registry), ReadHeaderTimeout: 10 * time.Second}
+	return a, nil
+}
+
+func (a *App) openLimiter(config Config) (enforce.Limiter, error) {
+	addr, err := config.redisAddr()
+	if err != nil {
+		return nil, fmt.Errorf("--store: %w", err)
+	}
+	if addr == "" {
+		return memlimit.New(), nil
+	}
+	limiter := redislimit.New(redislimit.Options{Addr: addr, Budget: config.StoreBudget})
+	a.release = append(a.release, limiter.Close)
+	return limiter, nil
+}
+
+func (a *App) subscribe(config Config, sink subscribe.Sink, reg prometheus.Registerer, log *slog.Logger) error {
+	conn, err := subscribe.Dial(config.ControlPlane, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		return fmt.Errorf("--controlplane %s: %w", config.ControlPlane, err)
+	}
+	a.release = append(a.release, conn.Close)
+	o := subscribe.Options{
+		Conn: conn, Node: config.NodeID, Program: "headgate-sidecar", Version: programVersion(), Domains: config.Domains,
+		Sink: sink, Log: log, Registerer: reg,
+	}
+	if config.LastGood != "" {
+		o.File = subscribe.NewFile(config.LastGood)
+	}
+	a.client, err = subscribe.New(o)
+	return err
+}
+
+func programVersion() string {
+	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
+		return info.Main.Version
+	}
+	return "(devel)"
+}
+
+func (a *App) listen(config Config) (err error) {
+	if a.proxyAt, err = net.Listen("tcp", config.ProxyListen); err != nil {
+		return fmt.Errorf("--listen: %w", err)
+	}
+	a.release = append(a.release, ignoreClosed(a.proxyAt.Close))
+	if a.opsAt, err = net.Listen("tcp", config.OpsListen); err != nil {
+		return fmt.Errorf("--ops-listen: %w", err)
+	}
+	a.release = append(a.release, ignoreClosed(a.opsAt.Close))
+	return nil
+}
+
+// ignoreClosed is for listeners that a server has closed before.
+func ignoreClosed(closeIt func() error) func() error {
+	return func() error {
+		if err := closeIt(); err != nil && !errors.Is(err, net.ErrClosed) {
+			return err
+		}
+		return nil
+	}
+}
+
+// ProxyAddr is the address of the proxy.
+func (a *App) ProxyAddr() net.Addr { return a.proxyAt.Addr() }
+
+// OpsAddr is the address of the operations port.
+func (a *App) OpsAddr() net.Addr { return a.opsAt.Addr() }
+
+// operations serves metrics and probes. Readiness depends on having rules, never on Redis or the control plane: where
+// the sidecar's readiness is its pod's, an outage of either must not take every service down.
+func (a *App) operations(gatherer prometheus.Gatherer) http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", promhttp.HandlerFor(gatherer, promhttp.HandlerOpts{}))
+	probe := func(ok func() bool) http.HandlerFunc {
+		return func(w http.ResponseWriter, _ *http.Request) {
+			if !ok() {
+				w.WriteHeader(http.StatusServiceUnavailable)
+			}
+		}
+	}
+	mux.Handle("GET /livez", probe(func() bool { return true }))
+	mux.Handle("GET /startupz", probe(a.client.Ready))
+	mux.Handle("GET /readyz", probe(func() bool { return a.client.Ready() && !a.stopping.Load() }))
+	return mux
+}
+
+// Run serves until ctx ends or a server fails. The last good rules are in force before the first request is answered.
+func (a *App) Run(ctx context.Context) error {
+	a.client.Restore()
+	group, running := errgroup.WithContext(ctx)
+	group.Go(func() error { return a.client.Run(running) })
+	group.Go(func() error { return serve(a.proxyHTTP, a.proxyAt) })
+	group.Go(func() error { return serve(a.opsHTTP, a.opsAt) })
+	group.Go(func() error {
+		<-running.Done()
+		return a.drain(context.WithoutCancel(ctx))
+	})
+	a.log.Info("sidecar started", "proxy", a.ProxyAddr(), "operations", a.OpsAddr())
+	err := group.Wait()
+	a.log.Info("sidecar stopped")
+	return errors.Join(err, a.Close())
+}
+
+func serve(s *http.Server, l net.Listener) error {
+	if err := s.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("serve %s: %w", l.Addr(), err)
+	}
+	return nil
+}
+
+// drain reports not ready, lets requests under way end, and then ends those that have not.
+func (a *App) drain(ctx context.Context) error {
+	a.stopping.Store(true)
+	ctx, cancel := context.WithTimeout(ctx, drainTime)
+	defer cancel()
+	if err := a.proxyHTTP.Shutdown(ctx); err != nil {
+		a.log.Warn("requests were cut off", "err", err)
+		_ = a.proxyHTTP.Close()
+	}
+	return a.opsHTTP.Close()
+}
+
+// Close releases what New acquired, the last first. Run does it at its end; only an App that never ran needs it.
+func (a *App) Close() error {
+	var errs []error
+	for i := len(a.release) - 1; i >= 0; i-- {
+		errs = append(errs, a.release[i]())
+	}
+	a.release = nil
+	return errors.Join(errs...)
+}

@@ -1,0 +1,53 @@
+package app_test
+
+import (
+	"log/slog"
+	"net"
+	"strings"
+	"testing"
+
+	"github.com/headgate/headgate/cmd/sidecar/app"
+	"github.com/headgate/headgate/test/harness"
+)
+
+func TestMain(m *testing.M) { harness.Main(m) }
+
+func config() app.Config {
+	c := app.DefaultConfig()
+	c.NodeID, c.Domains, c.Store = "n", []string{"d"}, app.InMemory
+	c.ProxyListen, c.OpsListen = "127.0.0.1:0", "127.0.0.1:0"
+	return c
+}
+
+func TestValidateNamesEveryBadSetting(t *testing.T) {
+	t.Parallel()
+	c := config()
+	c.NodeID, c.Domains, c.Store, c.StoreBudget = "", []string{"Upper"}, "memcached://x", 0
+	c.Upstream, c.ProxyListen, c.OpsListen, c.TrustedProxies = "127.0.0.1:9000", ":8080", "10.0.0.1:8082", []string{"10.0.0.0/99"}
+	err := c.Validate()
+	if err == nil {
+		t.Fatal("accepted")
+	}
+	for _, flag := range []string{
+		"node-id", "domain", "store", "store-budget", "upstream", "listen", "ops-listen", "trusted-proxy",
+	} {
+		if !strings.Contains(err.Error(), "--"+flag+": ") {
+			t.Errorf("%v does not name --%s", err, flag)
+		}
+	}
+}
+
+func TestNewReleasesWhatItAcquiredWhenAPortIsTaken(t *testing.T) {
+	t.Parallel()
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = taken.Close() }()
+	c := config()
+	c.Store, c.OpsListen = "redis://127.0.0.1:1", taken.Addr().String()
+	// Main fails the package if goroutines of the Redis client or the connection are left.
+	if _, err := app.New(c, slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), "--ops-listen") {
+		t.Errorf("got %v, want an error that names --ops-listen", err)
+	}
+}

@@ -1,0 +1,66 @@
+// Command sidecar stands beside a service: it decides each request by the rules that the control plane pushes, and
+// counts in Redis.
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/caarlos0/env/v11"
+	"github.com/spf13/cobra"
+
+	"github.com/headgate/headgate/cmd/sidecar/app"
+)
+
+func main() { os.Exit(run()) }
+
+func run() int {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := command().ExecuteContext(ctx); err != nil {
+		fmt.Fprintln(os.Stderr, "sidecar:", err)
+		return 1
+	}
+	return 0
+}
+
+func command() *cobra.Command {
+	config := app.DefaultConfig()
+	fromEnvironment := env.ParseWithOptions(&config, env.Options{Prefix: "HEADGATE_"})
+	c := &cobra.Command{
+		Use:   "sidecar --domain DOMAIN --upstream URL",
+		Short: "Enforce rate limits in front of a service",
+		Long: "Sidecar is a reverse proxy that enforces the rules of a domain in front of one service.\n\n" +
+			"Every flag can be set in the environment as well: --node-id as HEADGATE_NODE_ID.",
+		Args:          cobra.NoArgs,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		RunE: func(c *cobra.Command, _ []string) error {
+			if fromEnvironment != nil {
+				return fmt.Errorf("environment: %w", fromEnvironment)
+			}
+			a, err := app.New(config, slog.New(slog.NewTextHandler(os.Stderr, nil)))
+			if err != nil {
+				return err
+			}
+			return a.Run(c.Context())
+		},
+	}
+	f := c.Flags()
+	f.StringVar(&config.NodeID, "node-id", config.NodeID, "identity in the fleet")
+	f.StringSliceVar(&config.Domains, "domain", config.Domains, "domain whose rules to hold; the proxy enforces those of the first")
+	f.StringVar(&config.ControlPlane, "controlplane", config.ControlPlane, "address of the control plane")
+	f.StringVar(&config.Store, "store", config.Store, `where counters live: redis://HOST:PORT, or "memory" for this sidecar alone`)
+	f.DurationVar(&config.StoreBudget, "store-budget", config.StoreBudget, "how long a decision may wait for the store before the rule's failure mode decides")
+	f.StringVar(&config.Upstream, "upstream", config.Upstream, "URL of the service behind the proxy")
+	f.StringVar(&config.ProxyListen, "listen", config.ProxyListen, "address of the proxy")
+	f.StringVar(&config.OpsListen, "ops-listen", config.OpsListen, "address of /metrics, /livez and /readyz")
+	f.StringVar(&config.LastGood, "last-good", config.LastGood, "file that keeps the last good rules, to start without the control plane")
+	f.StringSliceVar(&config.TrustedProxies, "trusted-proxy", config.TrustedProxies, "address or CIDR of a proxy whose X-Forwarded-For is believed")
+	f.BoolVar(&config.Insecure, "insecure", config.Insecure, "listen on addresses that others reach")
+	return c
+}
