@@ -1,0 +1,88 @@
+package storagetest
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/headgate/headgate/rules"
+	"github.com/headgate/headgate/rules/rollout"
+	"github.com/headgate/headgate/storage"
+)
+
+func everythingIsThereAfterReopening(t *testing.T, f *fixture) {
+	create(t, f.store, "api", "plan")
+	promote(t, f.store, "plan", 2_500)
+	saveNodes(t, f.store, node("n1", "api", 0))
+	changes, audit := mustChanges(t, f.store, 0), mustAudit(t, f.store, "", 10)
+	if err := f.store.Close(); err != nil {
+		t.Fatalf("close: %v", err)
+	}
+
+	again := f.open(t)
+	wantSame(t, "changes", mustChanges(t, again, 0), changes)
+	wantSame(t, "audit", mustAudit(t, again, "", 10), audit)
+	wantNodes(t, again, "", node("n1", "api", 0))
+	if revision := promote(t, again, "plan", 5_000); revision != 3 {
+		t.Fatalf("the next change got number %d, want 3", revision)
+	}
+}
+
+func closedStoreIsUnavailable(t *testing.T, f *fixture) {
+	create(t, f.store, "api", "plan")
+	for range 2 {
+		if err := f.store.Close(); err != nil {
+			t.Fatalf("close: %v", err)
+		}
+	}
+	everyCall(t.Context(), f.store, func(call string, err error) {
+		if !errors.Is(err, rules.ErrUnavailable) {
+			t.Errorf("%s after Close: %v, want unavailable", call, err)
+		}
+	})
+}
+
+func canceledCallsFail(t *testing.T, f *fixture) {
+	create(t, f.store, "api", "plan")
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	everyCall(ctx, f.store, func(call string, err error) {
+		if !errors.Is(err, context.Canceled) {
+			t.Errorf("%s with a canceled context: %v, want that it was canceled", call, err)
+		}
+	})
+
+	// Canceled while deciding, with everything read already.
+	ctx, cancel = context.WithCancel(t.Context())
+	defer cancel()
+	_, err := f.store.Commit(ctx, "api", func(tx rollout.Tx) (*rollout.Change, error) {
+		r := mustRule(t, tx, "plan")
+		r.Percent = 1
+		cancel()
+		return changeOf("api", rollout.ActionPromote, r), nil
+	})
+	if !errors.Is(err, context.Canceled) {
+		t.Errorf("commit canceled while deciding: %v, want that it was canceled", err)
+	}
+	wantSame(t, "head", mustChanges(t, f.store, 0).Head, int64(1))
+	if revision := promote(t, f.store, "plan", 10); revision != 2 {
+		t.Fatalf("the next change got number %d, want 2", revision)
+	}
+}
+
+// everyCall makes every call there is, and reports its error.
+func everyCall(ctx context.Context, s storage.Store, report func(call string, err error)) {
+	_, err := s.Commit(ctx, "api", func(rollout.Tx) (*rollout.Change, error) { return nil, nil })
+	report("Commit", err)
+	_, err = s.Rules(ctx, "api")
+	report("Rules", err)
+	_, err = s.Rules(ctx, "")
+	report("Rules of all", err)
+	_, err = s.Audit(ctx, "api", 1)
+	report("Audit", err)
+	report("SaveNodes", s.SaveNodes(ctx, []rollout.Node{node("n1", "api", 0)}))
+	_, err = s.Nodes(ctx, "")
+	report("Nodes", err)
+	_, err = s.Changes(ctx, 0)
+	report("Changes", err)
+}
