@@ -17,7 +17,7 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: test
-test: deps build vet lint check-generated unit ## everything that CI checks
+test: deps build vet tidy lint check-generated unit ## everything that CI checks
 
 .PHONY: deps
 deps: ## install gcc, Postgres and Redis for the tests, where they are missing
@@ -30,6 +30,10 @@ build: ## compile everything
 .PHONY: vet
 vet: ## go vet
 	go vet ./...
+
+.PHONY: tidy
+tidy: ## fail when go.mod or go.sum is not what the imports need
+	go mod tidy -diff
 
 .PHONY: lint
 lint: ## golangci-lint on the Go code, buf lint on the protos
