@@ -3,12 +3,10 @@ package enforce
 import (
 	"context"
 	"encoding/binary"
-	"math"
 	"time"
 
 	"github.com/dchest/siphash"
 
-	"github.com/headgate/headgate/enforce/tokenbucket"
 	"github.com/headgate/headgate/rules"
 )
 
@@ -24,15 +22,20 @@ type Charge struct {
 	Rule, Version int
 	// WhatIf marks a version that is only judged: it never changes what binds.
 	WhatIf bool
-	Cost   int64
-	Limit  tokenbucket.Params
-	Tick   time.Duration // the unit of Limit.Window and of the stored times
+	// Cost may be 0, to look without spending, or negative, to give back.
+	Cost  int64
+	Limit Limit
+	Tick  time.Duration // the unit of Limit.Window and of the stored times
 	// Decides is the counter that is read. It is Actual, or a what-if counter, which starts as a copy of Actual.
 	Decides Counter
 	// Actual counts what was admitted. Every admitted request is charged to it, whichever version binds.
 	Actual Counter
-	// Owns marks the one charge among those with the same Actual whose cost and numbers it is charged with.
+	// Owns marks the one charge among those with the same Actual whose cost and numbers it is charged with. Where no
+	// charge owns it, it is not charged.
 	Owns bool
+	// Keep is, for an owner, the most tokens as which the actual counter is stored, where that is more than its own ceiling:
+	// another version binds for other callers of this counter, and must find what it admitted.
+	Keep int64
 }
 
 // A Verdict answers a charge.
@@ -45,16 +48,17 @@ type Verdict struct {
 	Wait time.Duration
 }
 
+// denied is the charge of a version that refuses without asking a counter: with an amount of 0 nothing fits, it owns
+// nothing, and no counter is named by a hash of zeros.
+func denied(rule, version int, whatIf bool, tag [16]byte) Charge {
+	nothing := Counter{Tag: tag}
+	return Charge{
+		Rule: rule, Version: version, WhatIf: whatIf, Limit: Limit{Window: 1}, Tick: time.Second, Decides: nothing, Actual: nothing,
+	}
+}
+
 // Never is the wait of a cost that no time makes fit.
 const Never time.Duration = -1
-
-// TicksToDuration converts a number of ticks; beyond what a Duration holds (292 years) it returns the longest one.
-func TicksToDuration(ticks int64, tick time.Duration) time.Duration {
-	if ticks > math.MaxInt64/int64(tick) {
-		return math.MaxInt64
-	}
-	return time.Duration(ticks) * tick
-}
 
 // Limiter judges and settles the charges of one request in one atomic step at one instant, as [Settle] says, and
 // returns a verdict for each charge in their order. On an error nothing is known: the charges may or may not have been
@@ -62,9 +66,6 @@ func TicksToDuration(ticks int64, tick time.Duration) time.Duration {
 type Limiter interface {
 	Decide(ctx context.Context, charges []Charge) ([]Verdict, error)
 }
-
-// State is a stored counter: see [tokenbucket.State].
-type State = tokenbucket.State
 
 // role says whose what-if counter it is. It is part of the counter's name, so its numbers never change.
 type role byte
@@ -77,45 +78,50 @@ const (
 
 // limitPlan is what all requests of one limit of one version have in common.
 type limitPlan struct {
-	name   string
-	params tokenbucket.Params
+	limit  *rules.Limit
 	tick   time.Duration
-	prefix []byte // the part of the counter's name that does not depend on the request
+	prefix []byte           // the part of the counter's name that does not depend on the request
+	rate   Limit            // of values that are not in values
+	values map[string]Limit // by the value of limit.By
 }
 
 // versionPlan is a version made ready for requests.
 type versionPlan struct {
-	key     []rules.KeySource
-	sources []byte // the part of the tag's name that does not depend on the request
-	limits  []limitPlan
+	spec   *rules.Spec
+	key    []byte // the part of the tag's name that does not depend on the request
+	limits []limitPlan
+	shard  int // which part of the key the counters of the domain keep together by; -1: the whole key
 }
 
-func planVersion(uid string, spec rules.Spec) *versionPlan {
-	v := &versionPlan{key: spec.Key, sources: appendSources(nil, spec.Key)}
-	for _, l := range spec.Limits {
-		tick := rules.Tick(l.Rate.Window)
+func planVersion(r *rules.Rule, spec *rules.Spec, shard *rules.Source) *versionPlan {
+	v := &versionPlan{spec: spec, key: binary.BigEndian.AppendUint32(nil, uint32(len(spec.Key))), shard: -1} //nolint:gosec // at most 8
+	for i, k := range spec.Key {
+		v.key = rules.AppendString(v.key, k.Identity())
+		if shard != nil && k.Source == *shard {
+			v.shard = i
+		}
+	}
+	for i := range spec.Limits {
+		l := &spec.Limits[i]
+		window := l.Window()
+		if window == 0 {
+			continue // unlimited, whatever the request
+		}
 		// The name leaves out amount and burst, so that a changed number keeps the counter.
-		prefix := rules.AppendString(nil, uid)
+		prefix := rules.AppendString(nil, r.UID)
 		prefix = rules.AppendString(prefix, l.Name)
 		prefix = rules.AppendString(prefix, string(l.Algorithm))
-		prefix = binary.BigEndian.AppendUint64(prefix, uint64(l.Rate.Window)) //nolint:gosec // windows are positive
-		prefix = append(prefix, v.sources...)
-		v.limits = append(v.limits, limitPlan{
-			name: l.Name, tick: tick, prefix: prefix,
-			params: tokenbucket.Params{
-				Amount: l.Rate.Amount, Burst: l.Rate.Burst, Ceiling: l.Rate.Burst, Window: int64(l.Rate.Window / tick),
-			},
-		})
+		prefix = binary.BigEndian.AppendUint64(prefix, uint64(window)) //nolint:gosec // windows are positive
+		p := limitPlan{limit: l, tick: rules.Tick(window), prefix: append(prefix, v.key...), rate: NewLimit(l, l.Rate)}
+		for value, rate := range l.Values {
+			if p.values == nil {
+				p.values = map[string]Limit{}
+			}
+			p.values[value] = NewLimit(l, rate)
+		}
+		v.limits = append(v.limits, p)
 	}
 	return v
-}
-
-func appendSources(b []byte, key []rules.KeySource) []byte {
-	b = binary.BigEndian.AppendUint32(b, uint32(len(key))) //nolint:gosec // a handful
-	for _, k := range key {
-		b = rules.AppendString(b, k.String())
-	}
-	return b
 }
 
 // namer hashes names of counters with the domain's secret by SipHash-2-4 with 128 bits (Aumasson and Bernstein, 2012), a
@@ -140,8 +146,13 @@ func (n *namer) hash(parts ...[]byte) (sum [16]byte) {
 	return sum
 }
 
+// tag names the slot of a version's counters for a key: that of the shard's value where the key has it, else of the key.
+// Versions and rules with the same key share it.
 func (n *namer) tag(v *versionPlan, key rules.Key) [16]byte {
-	return n.hash(v.sources, key.Encoded())
+	if v.shard < 0 {
+		return n.hash(v.key, key.Encoded())
+	}
+	return n.hash(rules.AppendString(nil, v.spec.Key[v.shard].Identity()), key.Part(v.shard))
 }
 
 // counter names a limit's counter for a key. A what-if counter is named by its role and the epoch of the trial as well:

@@ -1,38 +1,41 @@
 package enforce
 
 import (
+	"context"
 	"net/http"
 	"strings"
+	"time"
 
 	"github.com/headgate/headgate/rules"
 )
 
-// compose makes the decision out of the verdicts.
+// compose makes the decision out of the verdicts, one for each charge.
 func (a *asked) compose(verdicts []Verdict) Decision {
-	d := Decision{Allowed: true}
-	refusals := 0
+	d := Decision{Allowed: true, ExpressionsFailed: a.failed}
+	refusing := map[*rules.Rule]bool{} // stays empty, and costs nothing, on allowed requests
 	for i := range a.versions {
-		v := &a.versions[i]
-		if !v.whatIf && !fits(verdicts[v.from:v.to]) {
-			refusals++
+		if v := &a.versions[i]; !v.whatIf && !fits(verdicts[v.from:v.to]) {
+			refusing[v.rule] = true
 		}
 	}
-	d.Allowed = refusals == 0
+	d.Allowed = len(refusing) == 0
 	d.Outcomes = make([]VersionOutcome, len(a.versions))
 	speaker := -1
 	for i := range a.versions {
 		v := &a.versions[i]
 		ok := fits(verdicts[v.from:v.to])
-		d.Outcomes[i] = v.outcome(decidedOutcome(v.whatIf, ok, d.Allowed))
-		if v.whatIf {
+		d.Outcomes[i] = a.outcome(i, decidedOutcome(v.whatIf, ok, d.Allowed), refusing)
+		if v.whatIf || !d.Allowed && ok {
 			continue
 		}
+		d.HideHeaders = d.HideHeaders || !d.Allowed && v.version.Spec.Response.Headers == rules.HeadersNone
 		for c := v.from; c < v.to; c++ {
 			if verdicts[c].Fits == d.Allowed && (speaker < 0 || a.louder(verdicts, c, speaker, d.Allowed)) {
 				speaker = c
 			}
 		}
 	}
+	a.besides(d.Outcomes)
 	if speaker >= 0 {
 		a.speak(&d, speaker, verdicts[speaker])
 	}
@@ -62,8 +65,31 @@ func decidedOutcome(whatIf, ok, admitted bool) Outcome {
 	return OutcomeAllowed
 }
 
+func (a *asked) outcome(version int, o Outcome, refusing map[*rules.Rule]bool) VersionOutcome {
+	v := &a.versions[version]
+	others := len(refusing)
+	if others > 0 && refusing[v.rule] {
+		others--
+	}
+	return VersionOutcome{
+		Rule: v.rule, Version: v.version, Request: v.request, WhatIf: v.whatIf, Outcome: o, OtherRefused: others > 0,
+	}
+}
+
+// besides notes beside each what-if outcome the binding one of the same rule and request.
+func (a *asked) besides(outcomes []VersionOutcome) {
+	for i := range outcomes {
+		for j := range outcomes {
+			if outcomes[i].WhatIf && !outcomes[j].WhatIf && a.versions[i].rule == a.versions[j].rule && a.versions[i].request == a.versions[j].request {
+				outcomes[i].Beside = outcomes[j].Outcome
+			}
+		}
+	}
+}
+
 // louder reports whether charge c speaks before charge b. Among refusals the longer wait does, and one that no waiting
-// ends before all others; among allowed charges the one with fewer left. Ties go to the name.
+// ends before all others; among allowed charges the one with fewer left, then the longer wait until there is more. Ties
+// go to the name.
 func (a *asked) louder(verdicts []Verdict, c, b int, allowed bool) bool {
 	x, y := verdicts[c], verdicts[b]
 	switch {
@@ -82,45 +108,124 @@ func (a *asked) fullName(charge int) string {
 func (a *asked) versionOf(charge int) *askedVersion { return &a.versions[a.charges[charge].Version] }
 
 func (a *asked) speak(d *Decision, charge int, verdict Verdict) {
-	d.Rule, d.Limit, d.Left = a.versionOf(charge).rule.Name, a.limits[charge], verdict.Left
+	v := a.versionOf(charge)
+	response := v.version.Spec.Response
+	d.Rule, d.Limit, d.Left = v.rule.Name, a.limits[charge], verdict.Left
+	d.HideHeaders = d.HideHeaders || response.Headers == rules.HeadersNone
 	if d.Allowed {
 		return
 	}
-	d.Status, d.Wait, d.Reason = http.StatusTooManyRequests, verdict.Wait, ReasonOverLimit
-	if c := &a.charges[charge]; c.Cost > c.Limit.Burst && c.Limit.Amount > 0 {
+	d.Status, d.Title, d.Wait, d.Reason = response.StatusCode(), response.Title, verdict.Wait, ReasonOverLimit
+	switch c := &a.charges[charge]; {
+	case v.denied != "":
+		d.Status, d.Title, d.Reason = http.StatusBadRequest, "", v.denied
+	case c.Cost > c.Limit.Burst && c.Limit.Amount > 0:
 		d.Reason = ReasonCostExceedsLimit
 	}
 }
 
-// withoutStore makes the decision by the failure modes: refused if any binding version fails closed.
-func (a *asked) withoutStore() Decision {
-	d := Decision{Allowed: true, Outcomes: make([]VersionOutcome, len(a.versions))}
-	for i := range a.versions {
-		v := &a.versions[i]
-		if v.whatIf || v.version.Spec.Failure != rules.FailClosed {
-			continue
-		}
-		if d.Allowed || v.rule.Name < d.Rule {
-			d.Rule = v.rule.Name
-		}
-		d.Allowed, d.Status, d.Reason, d.Wait = false, http.StatusServiceUnavailable, ReasonStoreUnavailable, storeRetry
+// withoutStore makes the decision by the failure modes. It is refused if any binding version fails closed, or refuses by
+// itself; else the versions that count locally are asked, all or none.
+func (a *asked) withoutStore(ctx context.Context, local Limiter) Decision {
+	d := Decision{Allowed: true, ExpressionsFailed: a.failed}
+	var counted asked // the local charges, version by version as in a
+	closed := func(v *askedVersion) bool {
+		mode := v.version.Spec.Failure.Mode
+		return v.denied == "" && (mode == rules.FailClosed || mode == rules.FailLocal && local == nil)
 	}
+	refusing := map[*rules.Rule]bool{}
 	for i := range a.versions {
 		v := &a.versions[i]
 		switch {
 		case v.whatIf:
-			d.Outcomes[i] = v.outcome(OutcomeUnknown)
-		case v.version.Spec.Failure == rules.FailClosed:
-			d.Outcomes[i] = v.outcome(OutcomeFailedClosed)
-		case !d.Allowed:
-			d.Outcomes[i] = v.outcome(OutcomeRefusedByOther)
+		case v.denied != "":
+			a.refuseAlone(&d, v, http.StatusBadRequest, v.denied, Never)
+		case closed(v):
+			a.refuseAlone(&d, v, http.StatusServiceUnavailable, ReasonStoreUnavailable, storeRetry)
+		case v.version.Spec.Failure.Mode == rules.FailLocal:
+			a.countLocally(&counted, v)
+			continue
 		default:
-			d.Outcomes[i] = v.outcome(OutcomeFailedOpen)
+			continue
 		}
+		refusing[v.rule] = true
 	}
+	refusedLocally := map[int]bool{}
+	if d.Allowed && len(counted.charges) > 0 {
+		a.askLocal(ctx, local, &counted, &d, refusing, refusedLocally)
+	}
+	d.Outcomes = make([]VersionOutcome, len(a.versions))
+	for i := range a.versions {
+		d.Outcomes[i] = a.outcome(i, a.failedOutcome(i, &d, closed, refusedLocally), refusing)
+	}
+	a.besides(d.Outcomes)
 	return d
 }
 
-func (v *askedVersion) outcome(o Outcome) VersionOutcome {
-	return VersionOutcome{Rule: v.rule, Version: v.version.Number, Outcome: o}
+// refuseAlone makes a version speak that refuses without a counter; of several the one that waiting does not help, then
+// the first by name.
+func (a *asked) refuseAlone(d *Decision, v *askedVersion, status int, reason Reason, wait time.Duration) {
+	if !d.Allowed && (d.Wait == Never && wait != Never || (d.Wait == Never) == (wait == Never) && d.Rule < v.rule.Name) {
+		return
+	}
+	d.Allowed, d.Rule, d.Status, d.Reason, d.Wait = false, v.rule.Name, status, reason, wait
+	d.HideHeaders = d.HideHeaders || v.version.Spec.Response.Headers == rules.HeadersNone
+}
+
+// countLocally adds the local charge of a version: the number of its failure mode, for the key of its first limit.
+func (a *asked) countLocally(counted *asked, v *askedVersion) {
+	if v.from == v.to {
+		return // unlimited
+	}
+	c := a.charges[v.from]
+	rate := v.version.Spec.Failure.Local
+	c.Tick = rules.Tick(rate.Window)
+	c.Limit = NewLimit(&rules.Limit{Algorithm: rules.TokenBucket, Rate: rate}, rate)
+	c.Decides, c.Owns = c.Actual, true
+	counted.charges = append(counted.charges, c)
+	counted.limits = append(counted.limits, "local")
+}
+
+// askLocal asks the local limiter, and makes its refusal speak.
+func (a *asked) askLocal(ctx context.Context, local Limiter, counted *asked, d *Decision, refusing map[*rules.Rule]bool, refused map[int]bool) {
+	verdicts, err := local.Decide(ctx, counted.charges)
+	if err != nil {
+		return // it must not fail
+	}
+	counted.versions = a.versions
+	speaker := -1
+	for i := range counted.charges {
+		if verdicts[i].Fits {
+			continue
+		}
+		d.Allowed = false
+		refused[counted.charges[i].Version] = true
+		refusing[counted.versionOf(i).rule] = true
+		if speaker < 0 || counted.louder(verdicts, i, speaker, false) {
+			speaker = i
+		}
+	}
+	if speaker >= 0 {
+		counted.speak(d, speaker, verdicts[speaker])
+	}
+}
+
+func (a *asked) failedOutcome(version int, d *Decision, closed func(*askedVersion) bool, refusedLocally map[int]bool) Outcome {
+	v := &a.versions[version]
+	counts := v.version.Spec.Failure.Mode == rules.FailLocal && v.from < v.to
+	switch {
+	case v.whatIf:
+		return OutcomeUnknown
+	case v.denied != "":
+		return OutcomeRefused
+	case closed(v):
+		return OutcomeFailedClosed
+	case refusedLocally[version]:
+		return OutcomeLocalRefused
+	case !d.Allowed:
+		return OutcomeRefusedByOther
+	case counts:
+		return OutcomeLocalAllowed
+	}
+	return OutcomeFailedOpen
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"log/slog"
 	"maps"
-	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -14,8 +13,11 @@ import (
 // Engine decides requests by the rules in force.
 type Engine struct {
 	limiter  Limiter
+	local    Limiter // for rules that fail to a local limit
 	recorder Recorder
 	log      *slog.Logger
+
+	storeDown atomic.Bool // the limiter failed the last time it was asked
 
 	mu       sync.Mutex // serialises Swap
 	programs atomic.Pointer[map[string]*program]
@@ -27,9 +29,19 @@ type program struct {
 	plans map[*rules.Version]*versionPlan
 }
 
+// Option changes an Engine.
+type Option func(*Engine)
+
+// WithLocal names the limiter that counts for rules with `failure: local` while the other one does not answer. It must
+// not fail. Without it such rules fail closed: a limit that cannot be kept must not silently vanish.
+func WithLocal(l Limiter) Option { return func(e *Engine) { e.local = l } }
+
 // NewEngine returns an engine with no rules: it allows every request until Swap is called.
-func NewEngine(limiter Limiter, recorder Recorder, log *slog.Logger) *Engine {
+func NewEngine(limiter Limiter, recorder Recorder, log *slog.Logger, options ...Option) *Engine {
 	e := &Engine{limiter: limiter, recorder: recorder, log: log.With("component", "engine")}
+	for _, o := range options {
+		o(e)
+	}
 	e.programs.Store(&map[string]*program{})
 	return e
 }
@@ -40,7 +52,7 @@ func (e *Engine) Swap(index *rules.Index) {
 	for _, r := range index.Rules() {
 		for _, v := range []*rules.Version{r.Stable, r.Candidate} {
 			if v != nil {
-				p.plans[v] = planVersion(r.UID, v.Spec)
+				p.plans[v] = planVersion(r, &v.Spec, index.Domain.Shard)
 			}
 		}
 	}
@@ -54,128 +66,52 @@ func (e *Engine) Swap(index *rules.Index) {
 // Decide answers one request. It waits for nothing but the limiter, and always answers: where the limiter fails, the
 // rules' failure modes decide.
 func (e *Engine) Decide(ctx context.Context, req *rules.Request) Decision {
-	p := (*e.programs.Load())[req.Domain]
-	if p == nil {
-		d := Decision{Allowed: true}
-		e.recorder.Record(req.Domain, &d)
-		return d
-	}
-	asked := p.ask(req)
+	return e.DecideAll(ctx, []*rules.Request{req})
+}
+
+// DecideAll answers one call that is described several times, as by the descriptors of Envoy's rate limit service. All
+// are of one domain. Within the call a rule is charged at most once for a key, with the largest cost. There must be one.
+func (e *Engine) DecideAll(ctx context.Context, reqs []*rules.Request) Decision {
+	domain := reqs[0].Domain
 	d := Decision{Allowed: true}
-	if len(asked.charges) > 0 {
-		verdicts, err := e.limiter.Decide(ctx, asked.charges)
-		if err != nil {
-			e.log.Debug("limiter failed", "domain", req.Domain, "err", err)
-			d = asked.withoutStore()
-		} else {
-			d = asked.compose(verdicts)
-		}
+	if p := (*e.programs.Load())[domain]; p != nil {
+		d = e.decide(ctx, p, reqs)
+		d.Revision = p.index.Domain.Revision
 	}
-	d.Revision = p.index.Domain.Revision
-	e.recorder.Record(req.Domain, &d)
+	e.recorder.Record(domain, &d)
 	return d
 }
 
-// asked is one request's charges and the versions they belong to.
-type asked struct {
-	versions []askedVersion
-	charges  []Charge
-	limits   []string // the limit of each charge
+func (e *Engine) decide(ctx context.Context, p *program, reqs []*rules.Request) Decision {
+	a, exempt := p.ask(reqs)
+	if exempt != "" {
+		return Decision{Allowed: true, Exempt: exempt}
+	}
+	if len(a.charges) == 0 { // no rule matches, or only unlimited ones
+		return a.compose(nil)
+	}
+	// A caller that goes does not break off the store's answer: its charges are on their way, and the limiter has a bound
+	// of its own.
+	verdicts, err := e.limiter.Decide(context.WithoutCancel(ctx), a.charges)
+	e.note(err)
+	if err != nil {
+		return a.withoutStore(ctx, e.local)
+	}
+	return a.compose(verdicts)
 }
 
-type askedVersion struct {
-	rule    *rules.Rule
-	version *rules.Version
-	whatIf  bool
-	from    int // its charges are charges[from:to]
-	to      int
-}
-
-// cost of a request, until specs have costs.
-const cost = 1
-
-func (p *program) ask(req *rules.Request) asked {
-	var a asked
-	n := newNamer(p.index.Domain.Secret)
-	for i, hit := range p.index.Lookup(req) {
-		before := len(a.charges)
-		if hit.Binding != nil {
-			p.askVersion(&a, &n, req, hit, i, false)
-		}
-		if hit.WhatIf != nil {
-			p.askVersion(&a, &n, req, hit, i, true)
-		}
-		own(a.charges[before:], func(c *Charge) bool {
-			return a.versions[c.Version].version == hit.Rule.Stable
-		})
+// note keeps whether the limiter answers, and tells of each change once.
+func (e *Engine) note(err error) {
+	down := err != nil
+	if e.storeDown.Load() == down || e.storeDown.Swap(down) == down {
+		return
 	}
-	return a
-}
-
-func (p *program) askVersion(a *asked, n *namer, req *rules.Request, hit rules.Hit, rule int, whatIf bool) {
-	version, what := hit.Binding, roleActual
-	if whatIf {
-		version = hit.WhatIf
-	}
-	plan := p.plans[version]
-	key := rules.KeyOf(plan.key, req)
-	isCandidate := version == hit.Rule.Candidate
-	switch {
-	case whatIf && isCandidate:
-		what = roleCandidate
-	case whatIf:
-		what = roleStable
-	case isCandidate && sharedByCohort(hit.Rule, key):
-		// One actual counter serves callers on both sides of the cohort, so it cannot tell what the candidate would have
-		// admitted: its what-if counter decides for the cohort.
-		what = roleCandidate
-	}
-	v := askedVersion{rule: hit.Rule, version: version, whatIf: whatIf, from: len(a.charges)}
-	tag := n.tag(plan, key)
-	for i := range plan.limits {
-		l := &plan.limits[i]
-		c := Charge{
-			Rule: rule, Version: len(a.versions), WhatIf: whatIf, Cost: cost, Limit: l.params, Tick: l.tick,
-			Actual: Counter{Tag: tag, ID: n.counter(l, key, roleActual, 0)},
-		}
-		c.Decides = c.Actual
-		if what != roleActual {
-			c.Decides.ID = n.counter(l, key, what, hit.Rule.Epoch)
-		}
-		a.charges = append(a.charges, c)
-		a.limits = append(a.limits, l.name)
-	}
-	v.to = len(a.charges)
-	a.versions = append(a.versions, v)
-}
-
-// sharedByCohort reports whether the candidate's actual counter is used on both sides of the cohort: with no key, with a
-// missing value, or with another key than the stable's, by which the cohort is chosen.
-func sharedByCohort(r *rules.Rule, key rules.Key) bool {
-	return key.Shared() || r.Stable != nil && !slices.Equal(r.Stable.Spec.Key, r.Candidate.Spec.Key)
-}
-
-// own marks, for each actual counter of one rule's charges, the charge that owns it: the binding one that decides by it,
-// else the stable's, else the first.
-func own(charges []Charge, stable func(*Charge) bool) {
-	rank := func(c *Charge) int {
-		switch {
-		case c.Decides == c.Actual:
-			return 2
-		case stable(c):
-			return 1
-		}
-		return 0
-	}
-	for i := range charges {
-		c := &charges[i]
-		c.Owns = true
-		for j := range charges {
-			other := &charges[j]
-			if other.Actual == c.Actual && (rank(other) > rank(c) || rank(other) == rank(c) && j < i) {
-				c.Owns = false
-				break
-			}
-		}
+	if down {
+		e.log.Warn("the store does not answer: the failure modes of the rules decide", "err", err)
+	} else {
+		e.log.Info("the store answers again")
 	}
 }
+
+// StoreUp reports whether the limiter answered when it was last asked; true before that.
+func (e *Engine) StoreUp() bool { return !e.storeDown.Load() }

@@ -45,7 +45,7 @@ type counts map[string]int
 
 func (c counts) Record(_ string, d *enforce.Decision) {
 	for _, o := range d.Outcomes {
-		c[fmt.Sprintf("%s v%d %s", o.Rule.Name, o.Version, o.Outcome)]++
+		c[fmt.Sprintf("%s v%d %s", o.Rule.Name, o.Version.Number, o.Outcome)]++
 	}
 }
 
@@ -100,7 +100,7 @@ func rule(name string, stable, candidate *rules.Version) *rules.Rule {
 func request(key string) *rules.Request {
 	return &rules.Request{
 		Domain: "d", Method: "GET", Path: "/v1/x", IP: netip.MustParseAddr("192.0.2.1"),
-		Header: map[string][]string{"X-Api-Key": {key}},
+		Header: map[string][]string{"X-Api-Key": {key}}, Hits: 1,
 	}
 }
 
@@ -261,7 +261,7 @@ func TestSharedCounterInTheCohort(t *testing.T) {
 	r.Percent = 5000
 	b := setup(r)
 	shared := func(host int) *rules.Request {
-		return &rules.Request{Domain: "d", Method: "GET", Path: "/", IP: netip.AddrFrom4([4]byte{192, 0, 2, byte(host)})}
+		return &rules.Request{Domain: "d", Method: "GET", Path: "/", IP: netip.AddrFrom4([4]byte{192, 0, 2, byte(host)}), Hits: 1}
 	}
 	var inside, outside *rules.Request
 	for host := range 250 {
@@ -287,7 +287,7 @@ func TestSharedCounterInTheCohort(t *testing.T) {
 func TestC20WithoutTheStoreFailureModesDecide(t *testing.T) {
 	t.Parallel()
 	closed := version(t, 1, "10/min")
-	closed.Spec.Failure = rules.FailClosed
+	closed.Spec.Failure = rules.Failure{Mode: rules.FailClosed}
 	for name, c := range map[string]struct {
 		rules []*rules.Rule
 		want  enforce.Decision
@@ -352,7 +352,7 @@ func TestC25ValuesThatLookLikeSeparators(t *testing.T) {
 	b := setup(rule("r", two, nil))
 	for round, want := range []bool{true, false} {
 		for _, h := range pairs {
-			d := b.engine.Decide(t.Context(), &rules.Request{Domain: "d", Method: "GET", Path: "/", Header: h})
+			d := b.engine.Decide(t.Context(), &rules.Request{Domain: "d", Method: "GET", Path: "/", Header: h, Hits: 1})
 			if d.Allowed != want {
 				t.Errorf("round %d, %.40q: allowed %v, want %v", round+1, h, d.Allowed, want)
 			}

@@ -28,10 +28,11 @@ type Settlement struct {
 //   - A what-if version is taken when all its charges fit and no other rule's binding charges refuse: as if it stood in
 //     place of its rule's binding version, all else as it really is.
 //   - A what-if counter that is met for the first time is stored as a copy of the actual one, even when the version
-//     refuses, and lives at least as long as the actual one has anything to tell its version. So it is written again
-//     whenever the actual one is.
+//     refuses. It lives at least as long as the actual one has anything to tell its version, so it is written again
+//     whenever the actual one is. Where nothing is taken it is written as it was, as with a refusal of what binds: how
+//     much of it has drained depends on the numbers of the next request, which may have another plan.
 func Settle(charges []Charge, now int64, load func(Counter) (State, bool)) Settlement {
-	s := settling{charges: charges, now: now, load: load, at: make([]State, len(charges)), first: make([]bool, len(charges))}
+	s := settling{charges: charges, now: now, load: load, met: make([]met, len(charges))}
 	s.out.Verdicts = make([]Verdict, len(charges))
 	s.judge()
 	s.writeActual()
@@ -43,12 +44,18 @@ type settling struct {
 	charges []Charge
 	now     int64
 	load    func(Counter) (State, bool)
-	at      []State // as each charge's deciding counter is now
-	first   []bool  // the deciding counter is met for the first time
+	met     []met // by charge
 	out     Settlement
 
 	refusing []int // rules with a binding charge that does not fit, each once
 	unfit    []int // what-if versions with a charge that does not fit
+}
+
+// met is the counter by which a charge is decided.
+type met struct {
+	first  bool  // it is a what-if counter that is met for the first time: the states are the actual one's
+	stored State // the zero State where there is none
+	at     State // as it is now
 }
 
 func (s *settling) tick(c *Charge) int64 { return s.now / c.Tick.Microseconds() }
@@ -56,21 +63,22 @@ func (s *settling) tick(c *Charge) int64 { return s.now / c.Tick.Microseconds() 
 func (s *settling) judge() {
 	for i := range s.charges {
 		c := &s.charges[i]
+		m := &s.met[i]
 		stored, ok := s.load(c.Decides)
 		if !ok && c.Decides != c.Actual {
-			s.first[i] = true
+			m.first = true
 			stored, _ = s.load(c.Actual)
 		}
 		now := s.tick(c)
-		at, stale := c.Limit.Read(stored, now)
+		at, stale := c.Limit.read(stored, now)
 		if stale {
 			s.out.Stale++
 		}
-		s.at[i] = at
+		m.stored, m.at = stored, at
 		v := &s.out.Verdicts[i]
-		v.Fits, v.Left = c.Limit.Fits(at, c.Cost), c.Limit.Left(at)
+		v.Fits, v.Left = c.Limit.fits(at, c.Cost), c.Limit.left(at)
 		v.Wait = Never
-		if wait, helps := c.Limit.Wait(at, now, c.Cost); helps {
+		if wait, helps := c.Limit.wait(at, now, c.Cost); helps {
 			v.Wait = TicksToDuration(wait, c.Tick)
 		}
 		switch {
@@ -104,8 +112,10 @@ func (s *settling) actualAfter(c *Charge) State {
 	}
 	for i := range s.charges {
 		if owner := &s.charges[i]; owner.Owns && owner.Actual == c.Actual {
-			at, _ := owner.Limit.Read(stored, s.tick(owner))
-			return owner.Limit.Spend(at, owner.Cost)
+			keep := owner.Limit
+			keep.Ceiling = max(keep.Ceiling, owner.Keep)
+			at, _ := keep.read(stored, s.tick(owner))
+			return keep.spend(at, owner.Cost)
 		}
 	}
 	return stored
@@ -124,12 +134,12 @@ func (s *settling) writeActual() {
 		w := Write{Counter: owner.Actual, State: after, Tick: owner.Tick}
 		for j := range s.charges {
 			if reader := &s.charges[j]; reader.Actual == owner.Actual {
-				w.Expiry = max(w.Expiry, reader.Limit.Expiry(after, s.tick(reader)))
+				w.Expiry = max(w.Expiry, reader.Limit.expiry(after, s.tick(reader)))
 			}
 		}
 		s.out.Writes = append(s.out.Writes, w)
 		if owner.Decides == owner.Actual {
-			s.out.Verdicts[i].Left = owner.Limit.Left(after)
+			s.out.Verdicts[i].Left = owner.Limit.left(owner.Limit.spend(s.met[i].at, owner.Cost))
 		}
 	}
 }
@@ -140,21 +150,23 @@ func (s *settling) writeWhatIf() {
 		if c.Decides == c.Actual {
 			continue
 		}
+		m := &s.met[i]
 		_, hasActual := s.load(c.Actual)
 		taken := s.taken(c)
-		if !taken && !s.admitted() && (!s.first[i] || !hasActual) {
+		if !taken && !s.admitted() && (!m.first || !hasActual) {
 			continue
 		}
-		after := s.at[i]
-		if taken {
-			after = c.Limit.Spend(after, c.Cost)
-			s.out.Verdicts[i].Left = c.Limit.Left(after)
-		}
 		now := s.tick(c)
-		actual, _ := c.Limit.Read(s.actualAfter(c), now)
+		actual, _ := c.Limit.read(s.actualAfter(c), now)
+		after, stored := m.at, m.stored
+		if taken {
+			after = c.Limit.spend(m.at, c.Cost)
+			stored = after
+			s.out.Verdicts[i].Left = c.Limit.left(after)
+		}
 		s.out.Writes = append(s.out.Writes, Write{
-			Counter: c.Decides, State: after, Tick: c.Tick,
-			Expiry: max(c.Limit.Expiry(after, now), c.Limit.Expiry(actual, now)),
+			Counter: c.Decides, State: stored, Tick: c.Tick,
+			Expiry: max(c.Limit.expiry(after, now), c.Limit.expiry(actual, now)),
 		})
 	}
 }

@@ -38,6 +38,8 @@ type Problem struct {
 	Column  int    // from 1
 	Path    string // rules[3].limit
 	Message string // what is wrong, and what would be right
+	// Warning marks what is valid, and probably not meant. A [ValidationError] has none.
+	Warning bool
 }
 
 func (p Problem) String() string {
@@ -45,7 +47,11 @@ func (p Problem) String() string {
 	if p.File != "" || p.Line > 0 {
 		fmt.Fprintf(&b, "%s:%d:%d: ", p.File, p.Line, p.Column)
 	}
-	fmt.Fprintf(&b, "error %s: ", p.Code)
+	severity := "error"
+	if p.Warning {
+		severity = "warning"
+	}
+	fmt.Fprintf(&b, "%s %s: ", severity, p.Code)
 	if p.Path != "" {
 		fmt.Fprintf(&b, "%s: ", p.Path)
 	}

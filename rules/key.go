@@ -2,15 +2,17 @@ package rules
 
 import (
 	"encoding/binary"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"net/netip"
 	"strconv"
 	"strings"
 )
 
-// A KeySource is one part of a rule's key: where a request's value comes from. As text it is "ip", "ip/64" or
-// "header:x-api-key".
-type KeySource struct {
+// A Source says where a request's value comes from. As text it is "ip", "ip/64", "method", "host", "path", "path.NAME",
+// "header:NAME", "query:NAME", "cookie:NAME" or "attr:NAME". Sources are comparable.
+type Source struct {
 	kind   sourceKind
 	prefix int    // ip: how many leading bits of an IPv6 address count; IPv4 counts whole
 	name   string // header: lower case
@@ -21,60 +23,166 @@ type sourceKind uint8
 
 const (
 	sourceIP sourceKind = iota + 1
+	sourceMethod
+	sourceHost
+	sourcePath
+	sourcePathParam
 	sourceHeader
+	sourceQuery
+	sourceCookie
+	sourceAttr
 )
 
-// ParseKeySource reads the text form.
-func ParseKeySource(text string) (KeySource, error) {
-	if text == "ip" {
-		return KeySource{kind: sourceIP, prefix: 128}, nil
+// sourceForms is the list for error messages.
+const sourceForms = "ip, ip/N, method, host, path, path.NAME, header:NAME, query:NAME, cookie:NAME or attr:NAME"
+
+// ParseSource reads the text form.
+func ParseSource(text string) (Source, error) {
+	switch text {
+	case "ip":
+		return Source{kind: sourceIP, prefix: 128}, nil
+	case "method":
+		return Source{kind: sourceMethod}, nil
+	case "host":
+		return Source{kind: sourceHost}, nil
+	case "path":
+		return Source{kind: sourcePath}, nil
 	}
 	if bits, ok := strings.CutPrefix(text, "ip/"); ok {
 		n, err := strconv.Atoi(bits)
-		if err != nil || n < 1 || n > 128 {
-			return KeySource{}, fmt.Errorf("key %q: the IPv6 prefix is a number from 1 to 128, such as ip/64", text)
+		if err != nil || n < 1 || n > 128 || strconv.Itoa(n) != bits {
+			return Source{}, fmt.Errorf("%q: the IPv6 prefix is a number from 1 to 128, such as ip/64", text)
 		}
-		return KeySource{kind: sourceIP, prefix: n}, nil
+		return Source{kind: sourceIP, prefix: n}, nil
 	}
-	if name, ok := strings.CutPrefix(text, "header:"); ok {
-		name = strings.ToLower(name)
-		if !validHeaderName(name) {
-			return KeySource{}, fmt.Errorf("key %q: %q is not a header name", text, name)
+	if name, ok := strings.CutPrefix(text, "path."); ok {
+		if !validParamName(name) {
+			return Source{}, fmt.Errorf("%q: %q is not a name of a path segment: use a-z, 0-9, _ and -", text, name)
 		}
-		return KeySource{kind: sourceHeader, name: name, header: canonicalHeader(name)}, nil
+		return Source{kind: sourcePathParam, name: name}, nil
 	}
-	return KeySource{}, fmt.Errorf("key %q is not known: use ip, ip/N or header:NAME", text)
+	kind, name, found := strings.Cut(text, ":")
+	if !found {
+		return Source{}, fmt.Errorf("%q is not known: use %s", text, sourceForms)
+	}
+	s := Source{name: name}
+	switch kind {
+	case "header":
+		s.kind, s.name, s.header = sourceHeader, strings.ToLower(name), canonicalHeader(strings.ToLower(name))
+		if !validHeaderName(s.name) {
+			return Source{}, fmt.Errorf("%q: %q is not a header name", text, name)
+		}
+	case "query":
+		s.kind = sourceQuery
+	case "cookie":
+		s.kind = sourceCookie
+	case "attr":
+		s.kind = sourceAttr
+	default:
+		return Source{}, fmt.Errorf("%q is not known: use %s", text, sourceForms)
+	}
+	if s.name == "" || len(s.name) > 256 {
+		return Source{}, fmt.Errorf("%q: behind %s: belongs a name of 1 to 256 bytes", text, kind)
+	}
+	return s, nil
 }
 
-func (k KeySource) String() string {
-	switch {
-	case k.kind == sourceHeader:
-		return "header:" + k.name
-	case k.prefix < 128:
-		return "ip/" + strconv.Itoa(k.prefix)
+func (s Source) String() string {
+	switch s.kind {
+	case sourceIP:
+		if s.prefix < 128 {
+			return "ip/" + strconv.Itoa(s.prefix)
+		}
+		return "ip"
+	case sourceMethod:
+		return "method"
+	case sourceHost:
+		return "host"
+	case sourcePath:
+		return "path"
+	case sourcePathParam:
+		return "path." + s.name
+	case sourceHeader:
+		return "header:" + s.name
+	case sourceQuery:
+		return "query:" + s.name
+	case sourceCookie:
+		return "cookie:" + s.name
+	case sourceAttr:
+		return "attr:" + s.name
 	}
-	return "ip"
+	return ""
 }
 
 // MarshalText writes the text form.
-func (k KeySource) MarshalText() ([]byte, error) { return []byte(k.String()), nil }
+func (s Source) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
-// UnmarshalText reads what [ParseKeySource] reads.
-func (k *KeySource) UnmarshalText(text []byte) (err error) {
-	*k, err = ParseKeySource(string(text))
+// UnmarshalText reads what [ParseSource] reads.
+func (s *Source) UnmarshalText(text []byte) (err error) {
+	*s, err = ParseSource(string(text))
 	return err
 }
 
-// value returns the request's value, and false where the request has none: a missing value is not an empty one.
-func (k KeySource) value(r *Request) (string, bool) {
-	if k.kind == sourceHeader {
-		values := r.Header[k.header]
-		if len(values) == 0 {
-			return "", false
-		}
-		return values[0], true
+// Client reports whether a client can choose the value freely.
+func (s Source) Client() bool {
+	switch s.kind {
+	case sourceHeader, sourceQuery, sourceCookie:
+		return true
 	}
-	return addressValue(r.IP, k.prefix)
+	return false
+}
+
+// secret reports whether the source's values are always shown as a hash only.
+func (s Source) secret() bool {
+	return s.kind == sourceCookie || s.kind == sourceHeader && (s.name == "authorization" || s.name == "x-api-key")
+}
+
+// PathParam returns NAME of "path.NAME"; "" for other sources.
+func (s Source) PathParam() string {
+	if s.kind == sourcePathParam {
+		return s.name
+	}
+	return ""
+}
+
+// value returns the request's first value and how many it has: 0 is missing, which is not the same as empty. Patterns are
+// the paths that the spec matches, which name the segments of "path.NAME".
+func (s Source) value(r *Request, patterns []string) (string, int) {
+	switch s.kind {
+	case sourceIP:
+		return once(addressValue(r.IP, s.prefix))
+	case sourceMethod:
+		return once(r.Method, r.Method != "")
+	case sourceHost:
+		return once(r.Host, r.Host != "")
+	case sourcePath:
+		return once(r.Path, r.Path != "")
+	case sourcePathParam:
+		for _, p := range patterns {
+			if v, ok := pathParam(p, r.Path, s.name); ok {
+				return v, 1
+			}
+		}
+	case sourceHeader:
+		if values := r.Header[s.header]; len(values) > 0 {
+			return values[0], len(values)
+		}
+	case sourceQuery:
+		return r.query(s.name)
+	case sourceCookie:
+		return once(r.cookie(s.name))
+	case sourceAttr:
+		v, ok := r.Attr[s.name]
+		return once(v, ok)
+	}
+	return "", 0
+}
+
+func once(value string, ok bool) (string, int) {
+	if !ok {
+		return "", 0
+	}
+	return value, 1
 }
 
 func addressValue(ip netip.Addr, prefix int) (string, bool) {
@@ -90,35 +198,177 @@ func addressValue(ip netip.Addr, prefix int) (string, bool) {
 	return p.String(), true
 }
 
-// Key is a request's value for each source of a spec's key, in order. Two keys are the same key exactly when their
-// encodings are equal.
-type Key struct {
-	encoded []byte
-	missing bool
+// A KeySource is one part of a rule's key: a source, and what is done to its values.
+type KeySource struct {
+	Source
+	As    string // the name it is shown by; "" for the source itself
+	Lower bool   // letters in lower case
+	Trim  bool   // without white space at the ends
+	Hash  bool   // shown as a keyed hash only; always so for credentials
 }
 
-// KeyOf collects the request's values for the sources.
-func KeyOf(sources []KeySource, r *Request) Key {
+type keySourceJSON struct {
+	From  Source `json:"from"`
+	As    string `json:"as,omitempty"`
+	Lower bool   `json:"lower,omitempty"`
+	Trim  bool   `json:"trim,omitempty"`
+	Hash  bool   `json:"hash,omitempty"`
+}
+
+// ParseKeySource reads the text form of a source.
+func ParseKeySource(text string) (KeySource, error) {
+	s, err := ParseSource(text)
+	if err != nil {
+		return KeySource{}, fmt.Errorf("key %w", err)
+	}
+	return KeySource{Source: s}, nil
+}
+
+// MarshalJSON writes the text form, or an object where anything is done to the values.
+func (k KeySource) MarshalJSON() ([]byte, error) {
+	if k == (KeySource{Source: k.Source}) {
+		return json.Marshal(k.Source)
+	}
+	return json.Marshal(keySourceJSON{From: k.Source, As: k.As, Lower: k.Lower, Trim: k.Trim, Hash: k.Hash})
+}
+
+// UnmarshalJSON reads what MarshalJSON writes.
+func (k *KeySource) UnmarshalJSON(b []byte) error {
+	if len(b) > 0 && b[0] == '"' {
+		return json.Unmarshal(b, &k.Source)
+	}
+	var o keySourceJSON
+	if err := unmarshalStrict(b, &o); err != nil {
+		return err
+	}
+	if o.From == (Source{}) {
+		return errors.New(`key: "from" is missing`)
+	}
+	*k = KeySource{Source: o.From, As: o.As, Lower: o.Lower, Trim: o.Trim, Hash: o.Hash}
+	return nil
+}
+
+// Hashed reports whether values are shown as a keyed hash only.
+func (k KeySource) Hashed() bool { return k.Hash || k.secret() }
+
+// Label is the name the part is shown by.
+func (k KeySource) Label() string {
+	if k.As != "" {
+		return k.As
+	}
+	return k.String()
+}
+
+// Identity is what of a key part belongs to the name of its counters: its source and what is done to the values, not how
+// they are shown.
+func (k KeySource) Identity() string {
+	id := k.String()
+	if k.Lower {
+		id += "|lower"
+	}
+	if k.Trim {
+		id += "|trim"
+	}
+	return id
+}
+
+// SameKey reports whether two keys have the same parts, so that the same requests share counters.
+func SameKey(a, b []KeySource) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	for i := range a {
+		if a[i].Source != b[i].Source || a[i].Lower != b[i].Lower || a[i].Trim != b[i].Trim {
+			return false
+		}
+	}
+	return true
+}
+
+func (k KeySource) value(r *Request, patterns []string) (string, int) {
+	v, n := k.Source.value(r, patterns)
+	if k.Trim {
+		v = strings.TrimSpace(v)
+	}
+	if k.Lower {
+		v = strings.ToLower(v)
+	}
+	return v, n
+}
+
+// Key is a request's value for each part of a spec's key, in order. Two keys are the same key exactly when their
+// encodings are equal.
+type Key struct {
+	encoded  []byte
+	missing  bool
+	repeated bool
+}
+
+// KeyOf collects the request's values for the spec's key.
+func KeyOf(s *Spec, r *Request) Key {
 	var key Key
-	for _, s := range sources {
-		v, ok := s.value(r)
-		if !ok {
+	for i := range s.Key {
+		v, n := s.Key[i].value(r, s.Match.Path)
+		if n == 0 {
 			key.missing = true
 			key.encoded = append(key.encoded, 0)
 			continue
 		}
+		key.repeated = key.repeated || n > 1
 		key.encoded = append(key.encoded, 1)
 		key.encoded = AppendString(key.encoded, v)
 	}
 	return key
 }
 
-// Encoded is the key's unambiguous form: for each source one byte (0 missing, 1 present) and the length-prefixed value.
-// It holds raw values: hash it before it leaves the process.
+// Encoded is the key's unambiguous form: for each part one byte (0 missing, 1 present) and the length-prefixed value. It
+// holds raw values: hash it before it leaves the process.
 func (k Key) Encoded() []byte { return k.encoded }
+
+// Part returns the encoding of one part of the key.
+func (k Key) Part(i int) []byte {
+	b := k.encoded
+	for {
+		end := 1
+		if b[0] == 1 {
+			end = 5 + int(binary.BigEndian.Uint32(b[1:]))
+		}
+		if i == 0 {
+			return b[:end]
+		}
+		i, b = i-1, b[end:]
+	}
+}
+
+// Missing reports that the request lacks a value of the key.
+func (k Key) Missing() bool { return k.missing }
+
+// Repeated reports that the request gives a value of the key more than once, so that it could be counted by one and used
+// by another behind the door.
+func (k Key) Repeated() bool { return k.repeated }
 
 // Shared reports that other callers use the same counter: the key is empty, or a value is missing.
 func (k Key) Shared() bool { return len(k.encoded) == 0 || k.missing }
+
+// ShowKey returns the key of a request as people see it: its values joined with ",", "*" for an empty key, "-" for a
+// missing value, and hash(value) for values that are shown as a hash only.
+func ShowKey(s *Spec, r *Request, hash func(value string) string) string {
+	if len(s.Key) == 0 {
+		return "*"
+	}
+	parts := make([]string, len(s.Key))
+	for i := range s.Key {
+		v, n := s.Key[i].value(r, s.Match.Path)
+		switch {
+		case n == 0:
+			v = "-"
+		case s.Key[i].Hashed():
+			v = hash(v)
+		}
+		parts[i] = v
+	}
+	return strings.Join(parts, ",")
+}
 
 // AppendString appends s behind its length, so that no two sequences of strings have the same bytes.
 func AppendString(b []byte, s string) []byte {

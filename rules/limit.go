@@ -3,6 +3,8 @@ package rules
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -11,8 +13,14 @@ import (
 // Algorithm names how a limit counts.
 type Algorithm string
 
-// TokenBucket holds up to burst tokens and refills amount of them in each window.
-const TokenBucket Algorithm = "token-bucket"
+// The algorithms.
+const (
+	// TokenBucket holds up to burst tokens and refills amount of them in each window.
+	TokenBucket Algorithm = "token-bucket"
+	// SlidingWindow admits about amount in any window: the count of the current window, and of the one before it the
+	// share that the last window's length still covers.
+	SlidingWindow Algorithm = "sliding-window"
+)
 
 // maxExact bounds every product and sum a verdict needs: 2^53, up to which a Lua number holds all integers.
 const maxExact = 1 << 53
@@ -24,19 +32,25 @@ const (
 )
 
 // Rate is an amount in a window, with the burst a token bucket may save up: "60/min burst 120". All three numbers are
-// enforced exactly. As text and in JSON it has that form.
+// enforced exactly. Or it is "unlimited". As text and in JSON it has that form.
 type Rate struct {
-	Amount int64
-	Window time.Duration // whole seconds
-	Burst  int64
+	Amount    int64
+	Window    time.Duration // whole seconds
+	Burst     int64
+	Unlimited bool // never refuses and counts nothing; the other fields are 0
 }
 
-// ParseRate reads `amount/window [burst amount]`. The window is an optional count and a unit: s, sec, second, min,
+const unlimited = "unlimited"
+
+// ParseRate reads `amount/window [burst amount]`, or `unlimited`. The window is an optional count and a unit: s, sec, second, min,
 // minute, h, hour, d or day. Digits may be grouped with "_". Without a burst, the burst is the amount.
 func ParseRate(text string) (Rate, error) {
 	fields := strings.Fields(text)
 	if len(fields) == 0 {
 		return Rate{}, errors.New(`a limit is missing: write for example "60/min" or "60/min burst 120"`)
+	}
+	if len(fields) == 1 && fields[0] == unlimited {
+		return Rate{Unlimited: true}, nil
 	}
 	amount, window, found := strings.Cut(fields[0], "/")
 	if !found {
@@ -107,6 +121,9 @@ func parseWindow(text string) (time.Duration, error) {
 
 // String is the canonical form: the largest unit that divides the window, the burst only where it is not the amount.
 func (r Rate) String() string {
+	if r.Unlimited {
+		return unlimited
+	}
 	text := strconv.FormatInt(r.Amount, 10) + "/" + windowText(r.Window)
 	if r.Burst != r.Amount {
 		text += " burst " + strconv.FormatInt(r.Burst, 10)
@@ -152,13 +169,22 @@ func Tick(window time.Duration) time.Duration {
 }
 
 // check bounds the numbers so that 2·B·W and 3·A·W stay below 2^53, and says the largest allowed value otherwise.
-func (r Rate) check() error {
+func (r Rate) check(a Algorithm) error {
+	if r.Unlimited {
+		return nil
+	}
 	if r.Window < MinWindow || r.Window > MaxWindow || r.Window%time.Second != 0 {
 		return fmt.Errorf("the window %s is not a number of whole seconds from 1s to 366d", r.Window)
 	}
 	ticks := int64(r.Window / Tick(r.Window))
 	if largest := (maxExact - 1) / (3 * ticks); r.Amount > largest {
 		return fmt.Errorf("limit %q: the amount is too large to be enforced exactly: at most %d per %s", r, largest, windowText(r.Window))
+	}
+	if a == SlidingWindow {
+		if r.Burst != r.Amount {
+			return fmt.Errorf("limit %q: a burst is only for %s; %s has none", r, TokenBucket, SlidingWindow)
+		}
+		return nil
 	}
 	if largest := (maxExact - 1) / (2 * ticks); r.Burst > largest {
 		return fmt.Errorf("limit %q: the burst is too large to be enforced exactly: at most %d with this window", r, largest)
@@ -169,9 +195,54 @@ func (r Rate) check() error {
 	return nil
 }
 
-// Limit is one limit of a spec.
+// Limit is one limit of a spec: one rate, or one for each value of a source, such as a plan.
 type Limit struct {
 	Name      string    `json:"name,omitempty"` // "" where the spec has only one
 	Algorithm Algorithm `json:"algorithm"`
-	Rate      Rate      `json:"rate"`
+	Rate      Rate      `json:"rate"` // with By, of all other values
+	// By chooses among Values. All rates share algorithm and window, and the source is not part of the counter: changing
+	// plan never gives a new budget.
+	By     *Source         `json:"by,omitempty"`
+	Values map[string]Rate `json:"values,omitempty"`
+}
+
+// Choose returns the rate for a request of the spec, and the value it was chosen by; "" where that is none of Values.
+func (l *Limit) Choose(s *Spec, r *Request) (value string, rate Rate) {
+	if l.By == nil {
+		return "", l.Rate
+	}
+	if given, n := l.By.value(r, s.Match.Path); n > 0 {
+		if rate, ok := l.Values[given]; ok {
+			return given, rate
+		}
+	}
+	return "", l.Rate
+}
+
+// Rates returns all rates: the first is Rate, the others follow in the order of their values.
+func (l *Limit) Rates() []Rate {
+	rates := []Rate{l.Rate}
+	for _, value := range slices.Sorted(maps.Keys(l.Values)) {
+		rates = append(rates, l.Values[value])
+	}
+	return rates
+}
+
+// Window is the one window of all rates; 0 when all of them are unlimited.
+func (l *Limit) Window() time.Duration {
+	for _, r := range l.Rates() {
+		if !r.Unlimited {
+			return r.Window
+		}
+	}
+	return 0
+}
+
+// Ceiling is the largest burst of a token bucket, or the largest amount of a sliding window, over all rates.
+func (l *Limit) Ceiling() int64 {
+	var most int64
+	for _, r := range l.Rates() {
+		most = max(most, r.Burst)
+	}
+	return most
 }

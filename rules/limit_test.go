@@ -71,13 +71,13 @@ func TestC15NumbersAreEnforcedExactlyOrRefused(t *testing.T) {
 	}
 }
 
-func spec(t *testing.T, limit string) rules.Spec {
+func spec(t *testing.T, limit string) *rules.Spec {
 	t.Helper()
 	r, err := rules.ParseRate(limit)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return rules.Spec{Limits: []rules.Limit{{Algorithm: rules.TokenBucket, Rate: r}}}
+	return &rules.Spec{Limits: []rules.Limit{{Algorithm: rules.TokenBucket, Rate: r}}}
 }
 
 func TestTick(t *testing.T) {

@@ -6,49 +6,43 @@ import (
 )
 
 // NormalizePath brings an escaped URL path into the one form that is matched and forwarded, so that no spelling of a
-// path gets around a limit: percent-encoded unreserved characters are decoded (RFC 3986, section 6.2.2.2), other
-// encodings written in upper case, repeated slashes merged and dot segments resolved. An encoded slash or NUL, and a "%"
-// that begins no encoding, are errors: what a server behind makes of them cannot be known.
+// path gets around a limit: percent-encoded unreserved characters are decoded (RFC 3986, section 6.2.2.2), and so are
+// those others that a path segment may hold as they are (":", "@" and the sub-delimiters), which servers do not tell
+// apart; other encodings are written in upper case, repeated slashes merged and dot segments resolved. An encoded slash
+// or NUL, and a "%" that begins no encoding, are errors: what a server behind makes of them cannot be known.
 func NormalizePath(escaped string) (string, error) {
 	switch {
 	case escaped == "":
 		return "/", nil
-	case escaped == "*": // the target of OPTIONS for a whole server
-		return escaped, nil
 	case escaped[0] != '/':
 		return "", errors.New("the path does not begin with a slash")
 	}
-	decoded, err := decodeUnreserved(escaped)
+	decoded, err := decodeSafe(escaped)
 	if err != nil {
 		return "", err
 	}
 	return resolveDots(decoded), nil
 }
 
-func decodeUnreserved(escaped string) (string, error) {
+func decodeSafe(escaped string) (string, error) {
 	var b strings.Builder
 	b.Grow(len(escaped))
 	for i := 0; i < len(escaped); i++ {
 		c := escaped[i]
-		if c != '%' {
-			writePathByte(&b, c)
-			continue
+		if c == '%' {
+			if i+2 >= len(escaped) || !isHex(escaped[i+1]) || !isHex(escaped[i+2]) {
+				return "", errors.New("the path has a % that begins no encoding")
+			}
+			c = unhex(escaped[i+1])<<4 | unhex(escaped[i+2])
+			if c == '/' {
+				return "", errors.New("the path has an encoded slash")
+			}
+			i += 2
 		}
-		if i+2 >= len(escaped) || !isHex(escaped[i+1]) || !isHex(escaped[i+2]) {
-			return "", errors.New("the path has a % that begins no encoding")
+		if c == 0 {
+			return "", errors.New("the path has a NUL")
 		}
-		c = unhex(escaped[i+1])<<4 | unhex(escaped[i+2])
-		i += 2
-		switch {
-		case c == '/':
-			return "", errors.New("the path has an encoded slash")
-		case c == 0:
-			return "", errors.New("the path has an encoded NUL")
-		case isUnreserved(c):
-			b.WriteByte(c)
-		default:
-			writeEncoded(&b, c)
-		}
+		writePathByte(&b, c)
 	}
 	return b.String(), nil
 }

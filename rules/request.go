@@ -1,13 +1,104 @@
 package rules
 
-import "net/netip"
+import (
+	"maps"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strings"
+)
 
 // Request is what a rule sees of a call. A door fills it in; nothing changes it afterwards.
 type Request struct {
-	Domain string
-	Method string // upper case
-	Path   string // without the query string
-	IP     netip.Addr
+	Domain   string
+	Method   string // upper case
+	Host     string // see [NormalizeHost]
+	Path     string // see [NormalizePath]; without the query string
+	RawQuery string // as sent, without "?"
+	IP       netip.Addr
 	// Header has net/http's canonical names ("X-Api-Key").
 	Header map[string][]string
+	// Attr are values that the caller names itself: the entries of a descriptor, or what a gateway adds.
+	Attr map[string]string
+	// Hits multiplies a rule's cost. Doors set 1; 0 looks without spending.
+	Hits int64
+	// Descriptor says that the request is a descriptor of Envoy's rate limit service: a rule whose key it lacks does not
+	// apply, unless the rule says otherwise.
+	Descriptor bool
+}
+
+// FromDescriptor returns the request that a descriptor's entries describe. All of them are attributes; remote_address,
+// path, method and host are also the values of those names.
+func FromDescriptor(domain string, entries map[string]string, hits int64) *Request {
+	r := &Request{
+		Domain: domain, Method: strings.ToUpper(entries["method"]), Host: NormalizeHost(entries["host"]), Attr: entries, Hits: hits,
+		Descriptor: true,
+	}
+	if ip, err := netip.ParseAddr(entries["remote_address"]); err == nil {
+		r.IP = ip
+	}
+	if path, ok := entries["path"]; ok {
+		path, r.RawQuery, _ = strings.Cut(path, "?")
+		r.Path = path
+		if normal, err := NormalizePath(path); err == nil {
+			r.Path = normal
+		}
+	}
+	return r
+}
+
+// NormalizeHost returns the host in lower case, without port and trailing dot.
+func NormalizeHost(host string) string {
+	if i := strings.LastIndexByte(host, ':'); i >= 0 && !strings.HasSuffix(host, "]") {
+		host = host[:i]
+	}
+	return strings.ToLower(strings.TrimSuffix(host, "."))
+}
+
+// query returns a parameter's first value and how often it is given.
+func (r *Request) query(name string) (first string, count int) {
+	for rest := r.RawQuery; rest != ""; {
+		var pair string
+		pair, rest, _ = strings.Cut(rest, "&")
+		key, value, _ := strings.Cut(pair, "=")
+		if key != name {
+			decoded, err := url.QueryUnescape(key)
+			if err != nil || decoded != name {
+				continue
+			}
+		}
+		if count++; count == 1 {
+			if decoded, err := url.QueryUnescape(value); err == nil {
+				value = decoded
+			}
+			first = value
+		}
+	}
+	return first, count
+}
+
+// cookie returns a cookie's first value, and false where there is none.
+func (r *Request) cookie(name string) (string, bool) {
+	for _, line := range r.Header["Cookie"] {
+		for line != "" {
+			var pair string
+			pair, line, _ = strings.Cut(line, ";")
+			key, value, _ := strings.Cut(strings.TrimSpace(pair), "=")
+			if key == name {
+				return strings.Trim(value, `"`), true
+			}
+		}
+	}
+	return "", false
+}
+
+// attributes encodes what tells requests without a client address apart: the method, the path and the attributes.
+func (r *Request) attributes() []byte {
+	b := AppendString(nil, r.Method)
+	b = AppendString(b, r.Path)
+	for _, name := range slices.Sorted(maps.Keys(r.Attr)) {
+		b = AppendString(b, name)
+		b = AppendString(b, r.Attr[name])
+	}
+	return b
 }

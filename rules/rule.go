@@ -39,6 +39,14 @@ type Version struct {
 // ID is "domain/name".
 func (r *Rule) ID() string { return r.Domain + "/" + r.Name }
 
+// Other returns the rule's other version; nil where there is none.
+func (r *Rule) Other(v *Version) *Version {
+	if v == r.Candidate {
+		return r.Stable
+	}
+	return r.Candidate
+}
+
 // Stage names where a rule stands.
 type Stage string
 
@@ -88,9 +96,13 @@ type Percent uint32
 // AllKeys is 100 %.
 const AllKeys Percent = 10_000
 
-// ParsePercent reads "25%", "0.01%" or "25", from 0 to 100 with at most two decimals.
+// ParsePercent reads "25%", "0.01%" or "25", from 0 to 100 with at most two decimals. A fraction wants its "%": "0.25"
+// could be meant as a quarter.
 func ParsePercent(text string) (Percent, error) {
-	number := strings.TrimSuffix(text, "%")
+	number, sign := strings.CutSuffix(text, "%")
+	if !sign && strings.Contains(text, ".") {
+		return 0, fmt.Errorf("%w: %q is ambiguous: write %s%%, or a share of all keys as a whole percentage", ErrInvalid, text, text)
+	}
 	whole, fraction, _ := strings.Cut(number, ".")
 	w, err := strconv.ParseUint(whole, 10, 32)
 	if err != nil || len(fraction) > 2 || w > 100 {
@@ -134,14 +146,13 @@ func (r *Rule) cohortKey(req *Request) []byte {
 	if v == nil {
 		v = r.Candidate
 	}
-	if key := KeyOf(v.Spec.Key, req); !key.Shared() {
+	if key := KeyOf(&v.Spec, req); !key.Shared() {
 		return key.Encoded()
 	}
 	if address, ok := addressValue(req.IP, 128); ok {
 		return AppendString(nil, address)
 	}
-	b := AppendString(nil, req.Method)
-	return AppendString(b, req.Path)
+	return req.attributes()
 }
 
 // CohortPosition places a key on the line from 0 to 9999 on which a percentage is a point: a key is in the cohort when

@@ -12,13 +12,13 @@ import (
 func TestParsePercent(t *testing.T) {
 	t.Parallel()
 	for in, want := range map[string]rules.Percent{
-		"25%": 2500, "25": 2500, "0.01%": 1, "0.1": 10, "100%": rules.AllKeys, "0%": 0, "99.99%": 9999,
+		"25%": 2500, "25": 2500, "0.01%": 1, "0.1%": 10, "100%": rules.AllKeys, "0%": 0, "99.99%": 9999,
 	} {
 		if got, err := rules.ParsePercent(in); err != nil || got != want {
 			t.Errorf("ParsePercent(%q) = %v, %v; want %v", in, got, err, want)
 		}
 	}
-	for _, in := range []string{"", "%", "-1%", "101%", "100.01%", "1.234%", "ten", "1.%2"} {
+	for _, in := range []string{"", "%", "-1%", "101%", "100.01%", "1.234%", "0.25", "ten", "1.%2"} {
 		if got, err := rules.ParsePercent(in); err == nil {
 			t.Errorf("ParsePercent(%q) = %v, want an error", in, got)
 		}
@@ -148,7 +148,7 @@ func TestLookup(t *testing.T) {
 		"*":         "[all]",
 	} {
 		var names []string
-		for _, h := range x.Lookup(&rules.Request{Method: "GET", Path: path}) {
+		for _, h := range x.Lookup(&rules.Request{Method: "GET", Path: path}, nil) {
 			names = append(names, h.Rule.Name)
 		}
 		if got := fmt.Sprint(names); got != want {
@@ -173,7 +173,7 @@ func TestC26KeyOfAnAddress(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got := rules.KeyOf([]rules.KeySource{k}, &rules.Request{IP: netip.MustParseAddr(address)})
+		got := rules.KeyOf(&rules.Spec{Key: []rules.KeySource{k}}, &rules.Request{IP: netip.MustParseAddr(address)})
 		if wantBytes := rules.AppendString([]byte{1}, want); string(got.Encoded()) != string(wantBytes) {
 			t.Errorf("%s: got %q, want %q", address, got.Encoded(), wantBytes)
 		}

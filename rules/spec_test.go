@@ -14,7 +14,7 @@ func TestSpecSurvivesItsEncoding(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := spec(t, "600/min burst 1200")
-	s.Description, s.Owner, s.Failure = "Calls per API key", "team-x", rules.FailClosed
+	s.Description, s.Owner, s.Failure = "Calls per API key", "team-x", rules.Failure{Mode: rules.FailClosed}
 	s.Match = rules.Match{Method: []string{"GET"}, Path: []string{"/v1/*"}}
 	s.Key = []rules.KeySource{k}
 	b, err := s.Encode()
@@ -27,7 +27,7 @@ func TestSpecSurvivesItsEncoding(t *testing.T) {
 		t.Errorf("encoded\n%s\nwant\n%s", b, want)
 	}
 	got, err := rules.DecodeSpec(b)
-	if err != nil || !got.Equal(s) {
+	if err != nil || !got.Equal(*s) {
 		t.Errorf("decoded %+v, %v; want %+v", got, err, s)
 	}
 }
@@ -37,7 +37,7 @@ func TestDecodeSpecRefusesWhatItDoesNotKnow(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{
 		``, `{}`, `null`, `[]`,
-		`{"key":[],"limits":[{"algorithm":"token-bucket","rate":"1/s"}],"when":"true"}`,
+		`{"key":[],"limits":[{"algorithm":"token-bucket","rate":"1/s"}],"later":"true"}`,
 		`{"key":["claim:sub"],"limits":[{"algorithm":"token-bucket","rate":"1/s"}]}`,
 		`{"key":[],"limits":[{"algorithm":"leaky-bucket","rate":"1/s"}]}`,
 		`{"key":[],"limits":[{"algorithm":"token-bucket","rate":"1/s"}]} {}`,

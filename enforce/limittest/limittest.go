@@ -1,46 +1,92 @@
 // Package limittest is the suite that every limiter passes: worked timelines, and generated sequences of requests whose
-// verdicts must equal those of [enforce.Settle] over a plain map, number for number.
+// verdicts must equal those of [enforce.Settle] over a plain map, number for number. Where a limiter tells how long it
+// keeps its counters ([Keeper]), their lifetimes must be those of Settle as well.
+//
+// Each part returns an error, so that a test can also demand the opposite: that the suite fails a limiter into which a
+// fault was put ([Check]).
 package limittest
 
 import (
 	"context"
 	"crypto/rand"
 	"fmt"
-	mathrand "math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/headgate/headgate/enforce"
-	"github.com/headgate/headgate/enforce/tokenbucket"
 )
 
-// Limiter is a limiter that takes the instant, in microseconds.
+// Limiter is a limiter that also takes the instant, in microseconds. It then keeps counters an hour longer than they
+// need, since such instants may go back and pass at another pace than real time.
 type Limiter interface {
+	enforce.Limiter
 	DecideAt(ctx context.Context, micros int64, charges []enforce.Charge) ([]enforce.Verdict, error)
 }
+
+// Keeper is a limiter that tells how long, from an instant on, it still keeps its counters; below 0 for one that it does
+// not have. A limiter with a clock of its own for this leaves the instant aside.
+type Keeper interface {
+	Lifetimes(ctx context.Context, micros int64, counters []enforce.Counter) ([]time.Duration, error)
+}
+
+// A part of the suite.
+type part struct {
+	name string
+	run  func(context.Context, Limiter) error // the error says how the limiter breaks the law
+}
+
+// worked are the parts with numbers written out.
+var worked = []part{
+	{"all or none", allOrNone}, {"what-if", whatIf}, {"changed number", changedNumber}, {"own clock", ownClock}, {"rounding", rounding},
+}
+
+// parts and sequences are how many sequences a run generates: 10,000, in parts on a clock of their own.
+const (
+	parts     = 4
+	sequences = 2_500
+)
 
 // Run puts the limiters that open returns through the suite, one for each part, since each part has its own virtual
 // clock. Counters have random names, so they may share a store.
 func Run(t *testing.T, open func(*testing.T) Limiter) {
-	parts := map[string]func(*testing.T, Limiter){
-		"all or none": allOrNone, "what-if": whatIf, "changed number": changedNumber, "generated": generated,
+	suite := slices.Clone(worked)
+	for n := range parts {
+		suite = append(suite, generatedPart(fmt.Sprintf("generated %d", n+1), sequences))
 	}
-	for name, part := range parts {
-		t.Run(name, func(t *testing.T) {
+	for _, p := range suite {
+		t.Run(p.name, func(t *testing.T) {
 			t.Parallel()
-			part(t, open(t))
+			if err := p.run(t.Context(), open(t)); err != nil {
+				t.Error(err)
+			}
 		})
 	}
+}
+
+// Check puts one limiter through the suite, with the given number of generated sequences. It returns the error of the
+// part that fails first, with its name.
+func Check(ctx context.Context, l Limiter, sequences int) error {
+	for _, p := range append(slices.Clone(worked), generatedPart("generated", sequences)) {
+		if err := p.run(ctx, l); err != nil {
+			return fmt.Errorf("%s: %w", p.name, err)
+		}
+	}
+	return nil
+}
+
+func generatedPart(name string, sequences int) part {
+	return part{name, func(ctx context.Context, l Limiter) error { return generated(ctx, l, sequences) }}
 }
 
 // Start is an ordinary instant: a multiple of every window used here.
 const Start = 1_800_000_000_000_000
 
 // PerMinute returns the numbers and the tick of a token bucket `amount/min burst burst`.
-func PerMinute(amount, burst int64) (tokenbucket.Params, time.Duration) {
-	return tokenbucket.Params{Amount: amount, Burst: burst, Ceiling: burst, Window: 60_000}, time.Millisecond
+func PerMinute(amount, burst int64) (enforce.Limit, time.Duration) {
+	return enforce.Limit{Amount: amount, Burst: burst, Ceiling: burst, Window: 60_000}, time.Millisecond
 }
 
 // NewCounter returns a counter with a random name.
@@ -56,211 +102,94 @@ func Binding(rule int, counter enforce.Counter, amount, burst int64) enforce.Cha
 	return enforce.Charge{Rule: rule, Version: rule, Cost: 1, Limit: p, Tick: tick, Decides: counter, Actual: counter, Owns: true}
 }
 
-func decide(t *testing.T, l Limiter, at int64, charges ...enforce.Charge) []enforce.Verdict {
-	t.Helper()
-	v, err := l.DecideAt(t.Context(), at, charges)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return v
-}
-
 // A refused call takes nothing from another limit (CASES C03 b): five calls against 10 and 3 leave 7 of the 10.
-func allOrNone(t *testing.T, l Limiter) {
+func allOrNone(ctx context.Context, l Limiter) error {
 	group, route := NewCounter(), NewCounter()
 	var got []int64
 	for range 5 {
-		v := decide(t, l, Start, Binding(0, group, 10, 10), Binding(1, route, 3, 3))
+		v, err := l.DecideAt(ctx, Start, []enforce.Charge{Binding(0, group, 10, 10), Binding(1, route, 3, 3)})
+		if err != nil {
+			return err
+		}
 		got = append(got, v[0].Left)
 	}
-	if diff := cmp.Diff([]int64{9, 8, 7, 7, 7}, got); diff != "" {
-		t.Errorf("left of the group's limit (-want +got):\n%s", diff)
-	}
+	return differ("left of the group's limit", []int64{9, 8, 7, 7, 7}, got)
 }
 
 // A what-if charge refuses nobody, and an enforced one is spent all the same (CASES C23).
-func whatIf(t *testing.T, l Limiter) {
+func whatIf(ctx context.Context, l Limiter) error {
 	binding, actual, trial := NewCounter(), NewCounter(), NewCounter()
 	shadow := Binding(1, actual, 1, 1)
 	shadow.WhatIf, shadow.Decides = true, trial
 	var got []string
 	for range 5 {
-		v := decide(t, l, Start, Binding(0, binding, 3, 3), shadow)
+		v, err := l.DecideAt(ctx, Start, []enforce.Charge{Binding(0, binding, 3, 3), shadow})
+		if err != nil {
+			return err
+		}
 		got = append(got, fmt.Sprint(v[0].Fits, v[1].Fits))
 	}
 	want := []string{"true true", "true false", "true false", "false false", "false false"}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("enforced and shadow verdicts (-want +got):\n%s", diff)
-	}
+	return differ("enforced and shadow verdicts", want, got)
 }
 
 // A changed number works at once on what was spent (the kind of CASES C18).
-func changedNumber(t *testing.T, l Limiter) {
+func changedNumber(ctx context.Context, l Limiter) error {
 	c := NewCounter()
+	call := func(amount int64) (enforce.Verdict, error) {
+		v, err := l.DecideAt(ctx, Start, []enforce.Charge{Binding(0, c, amount, amount)})
+		if err != nil {
+			return enforce.Verdict{}, err
+		}
+		return v[0], nil
+	}
 	for range 10 {
-		decide(t, l, Start, Binding(0, c, 100, 100))
-	}
-	if v := decide(t, l, Start, Binding(0, c, 2, 2))[0]; v.Fits || v.Left != 0 {
-		t.Errorf("limit 2 with 10 spent: got %+v, want a refusal with nothing left", v)
-	}
-	if v := decide(t, l, Start, Binding(0, c, 1500, 1500))[0]; !v.Fits || v.Left != 1489 {
-		t.Errorf("limit 1500 with 10 spent: got %+v, want 1489 left", v)
-	}
-	if v := decide(t, l, Start, Binding(0, c, 100, 100))[0]; !v.Fits || v.Left != 88 {
-		t.Errorf("back to 100: got %+v, want 88 left", v)
-	}
-}
-
-// sequences and requests are how many are generated in a run.
-const (
-	sequences = 400
-	requests  = 25
-)
-
-func generated(t *testing.T, l Limiter) {
-	seed := [32]byte{}
-	_, _ = rand.Read(seed[:])
-	random := mathrand.New(mathrand.NewChaCha8(seed)) //nolint:gosec // test data, not a secret
-	for s := range sequences {
-		g := newGenerator(random)
-		model := map[enforce.Counter]enforce.State{}
-		now := int64(Start)
-		for n := range requests {
-			now = g.next(now)
-			charges := g.request()
-			want := enforce.Settle(charges, now, func(c enforce.Counter) (enforce.State, bool) {
-				st, ok := model[c]
-				return st, ok
-			})
-			for _, w := range want.Writes {
-				model[w.Counter] = w.State
-			}
-			got := decide(t, l, now, charges...)
-			if diff := cmp.Diff(want.Verdicts, got); diff != "" {
-				t.Fatalf("sequence %d, request %d, at %d (seed %x) differs from the model (-want +got):\n%s\ncharges: %+v",
-					s, n, now-Start, seed, diff, charges)
-			}
+		if _, err := call(100); err != nil {
+			return err
 		}
 	}
-}
-
-// generator makes requests over a few rules, each with a stable and a candidate version that share some counters.
-type generator struct {
-	random *mathrand.Rand
-	rules  []generatedRule
-	// unsteady: every request has other numbers and may be on the other side of the cohort, and time may go back. Only
-	// with short windows, so that the whole sequence fits in the hour for which limiters keep counters when instants are
-	// given: what has been forgotten cannot be asked again. The other sequences run long enough for counters to expire.
-	unsteady bool
-}
-
-type generatedRule struct {
-	window int64
-	tick   time.Duration
-	limits []generatedLimit
-	// inCohort: the candidate binds. moved: the candidate has another window or key than the stable.
-	inCohort, moved bool
-}
-
-type generatedLimit struct {
-	actual, stable, candidate, other enforce.Counter
-	numbers                          [2]tokenbucket.Params // of the stable and the candidate, unless they change
-}
-
-// windows in seconds, odd ones among them; 20,000 s is counted in whole seconds. The first shortWindows are short.
-var windows = []int64{1, 7, 17, 60, 3600, 20_000}
-
-const shortWindows = 4
-
-func newGenerator(random *mathrand.Rand) *generator {
-	g := &generator{random: random, unsteady: random.IntN(2) == 0}
-	choice := windows
-	if g.unsteady {
-		choice = windows[:shortWindows]
-	}
-	for range 1 + random.IntN(3) {
-		window := time.Duration(choice[random.IntN(len(choice))]) * time.Second
-		tick := time.Microsecond
-		switch {
-		case window > 10_000*time.Second:
-			tick = time.Second
-		case window > 10*time.Second:
-			tick = time.Millisecond
+	var got []string
+	for _, amount := range []int64{2, 1500, 100} {
+		v, err := call(amount)
+		if err != nil {
+			return err
 		}
-		r := generatedRule{window: int64(window / tick), tick: tick}
-		r.inCohort, r.moved = random.IntN(2) == 0, random.IntN(4) == 0
-		for range 1 + random.IntN(2) {
-			l := generatedLimit{actual: NewCounter(), stable: NewCounter(), candidate: NewCounter(), other: NewCounter()}
-			l.numbers = [2]tokenbucket.Params{g.params(r.window), g.params(r.window)}
-			r.limits = append(r.limits, l)
-		}
-		g.rules = append(g.rules, r)
+		got = append(got, fmt.Sprint(v.Fits, v.Left))
 	}
-	return g
+	return differ("2, 1500 and 100 with 10 spent", []string{"false 0", "true 1489", "true 88"}, got)
 }
 
-// next moves time: mostly on, sometimes not at all, by one tick, far, or back.
-func (g *generator) next(now int64) int64 {
-	tick := g.rules[0].tick.Microseconds()
-	window := g.rules[0].window * tick
-	switch step := g.random.IntN(8); {
-	case step == 0:
-		return now
-	case step == 1:
-		return now + tick
-	case step == 2:
-		return now + g.random.Int64N(2*window)
-	case step == 3 && g.unsteady:
-		return now - tick
-	case step == 4 && g.unsteady:
-		return now - g.random.Int64N(2*window) // beyond one window the state is dropped as stale
+// Without an instant a limiter goes by a clock of its own, which shows Unix time: to it windows are aligned, and by it
+// counters last beyond a restart. A charge of nothing needs no lifetime, and is stored for the shortest one.
+func ownClock(ctx context.Context, l Limiter) error {
+	look := Binding(0, NewCounter(), 5, 5)
+	look.Cost = 0
+	v, err := l.Decide(ctx, []enforce.Charge{look})
+	if err != nil {
+		return fmt.Errorf("look without spending: %w", err)
 	}
-	return now + g.random.Int64N(window/4+1)
+	if err := differ("look without spending", []enforce.Verdict{{Fits: true, Left: 5}}, v); err != nil {
+		return err
+	}
+	daily := Binding(0, NewCounter(), 1, 1)
+	daily.Limit.Window, daily.Tick = 24*60*60, time.Second
+	if _, err := l.Decide(ctx, []enforce.Charge{daily}); err != nil {
+		return err
+	}
+	v, err = l.DecideAt(ctx, time.Now().Add(12*time.Hour).UnixMicro(), []enforce.Charge{daily})
+	if err != nil {
+		return err
+	}
+	// The clocks of this process and of a store may be a little apart.
+	if off := (v[0].Wait - 12*time.Hour).Abs(); v[0].Fits || off > time.Minute {
+		return fmt.Errorf("12 hours after the only call of a day: got %+v, want a wait of 12 hours", v[0])
+	}
+	return nil
 }
 
-func (g *generator) request() []enforce.Charge {
-	var charges []enforce.Charge
-	version := 0
-	for i := range g.rules {
-		r := &g.rules[i]
-		inCohort, moved := r.inCohort, r.moved
-		if g.unsteady {
-			inCohort = g.random.IntN(2) == 0
-		}
-		cost := g.random.Int64N(4)
-		for _, l := range r.limits {
-			actual := l.actual
-			if moved { // the candidate has another window or key
-				actual = l.other
-			}
-			numbers := l.numbers
-			if g.unsteady {
-				numbers = [2]tokenbucket.Params{g.params(r.window), g.params(r.window)}
-			}
-			stable := enforce.Charge{
-				Rule: i, Version: version, Cost: cost, Tick: r.tick, Decides: l.actual, Actual: l.actual, Limit: numbers[0],
-			}
-			candidate := enforce.Charge{
-				Rule: i, Version: version + 1, Cost: cost, Tick: r.tick, Decides: actual, Actual: actual, Limit: numbers[1],
-			}
-			if inCohort {
-				stable.WhatIf, stable.Decides = true, l.stable
-				if moved {
-					candidate.Decides = l.candidate
-				}
-			} else {
-				candidate.WhatIf, candidate.Decides = true, l.candidate
-			}
-			stable.Owns = !inCohort || moved
-			candidate.Owns = inCohort && !moved || moved
-			charges = append(charges, stable, candidate)
-		}
-		version += 2
+func differ(what string, want, got any) error {
+	if diff := cmp.Diff(want, got); diff != "" {
+		return fmt.Errorf("%s (-want +got):\n%s", what, diff)
 	}
-	return charges
-}
-
-func (g *generator) params(window int64) tokenbucket.Params {
-	burst := 1 + g.random.Int64N(12)
-	return tokenbucket.Params{Amount: g.random.Int64N(12), Burst: burst, Ceiling: burst + g.random.Int64N(3), Window: window}
+	return nil
 }

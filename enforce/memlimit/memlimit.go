@@ -16,7 +16,8 @@ import (
 
 // Limiter is an [enforce.Limiter] in memory.
 type Limiter struct {
-	start time.Time // carries the monotonic reading; instants are microseconds since then
+	start time.Time // carries the monotonic reading
+	epoch int64     // start in microseconds since the Unix epoch, to which windows are aligned
 
 	mu       sync.Mutex
 	counters map[enforce.Counter]entry
@@ -30,12 +31,13 @@ type entry struct {
 
 // New returns an empty limiter.
 func New() *Limiter {
-	return &Limiter{start: time.Now(), counters: map[enforce.Counter]entry{}}
+	now := time.Now()
+	return &Limiter{start: now, epoch: now.UnixMicro(), counters: map[enforce.Counter]entry{}}
 }
 
 // Decide judges and settles the charges at the time of the monotonic clock. It never fails.
 func (l *Limiter) Decide(_ context.Context, charges []enforce.Charge) ([]enforce.Verdict, error) {
-	return l.decide(time.Since(l.start).Microseconds(), 0, charges), nil
+	return l.decide(l.epoch+time.Since(l.start).Microseconds(), 0, charges), nil
 }
 
 // DecideAt judges and settles the charges at an instant in microseconds: for tests and for replays on a virtual clock.
@@ -49,7 +51,7 @@ func (l *Limiter) decide(micros int64, slack time.Duration, charges []enforce.Ch
 	defer l.mu.Unlock()
 	out := enforce.Settle(charges, micros, func(c enforce.Counter) (enforce.State, bool) {
 		e, ok := l.counters[c]
-		return e.state, ok
+		return e.state, ok && !e.expired(micros)
 	})
 	for _, w := range out.Writes {
 		tick := w.Tick.Microseconds()

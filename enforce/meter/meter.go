@@ -5,8 +5,11 @@
 package meter
 
 import (
+	"maps"
+	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -18,12 +21,20 @@ import (
 type Meter struct {
 	decisions *prometheus.CounterVec
 	requests  *prometheus.CounterVec
+	failed    *prometheus.CounterVec
 
-	mu        sync.Mutex
-	installed map[string]map[versionKey]bool // by domain
+	mu        sync.Mutex // serialises Install and Retire
+	latest    map[string]map[versionKey]bool
+	installed atomic.Pointer[map[versionKey]series]
 }
 
-type versionKey struct{ rule, version string }
+type versionKey struct {
+	domain, rule string
+	version      int64
+}
+
+// series are the counters of a version by outcome, in the order of enforce.Outcomes.
+type series []prometheus.Counter
 
 // New registers the metrics.
 func New(reg prometheus.Registerer) *Meter {
@@ -34,51 +45,89 @@ func New(reg prometheus.Registerer) *Meter {
 		}, []string{"domain", "rule", "version", "outcome"}),
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "headgate_requests_total",
-			Help: "Requests by decision: allowed, refused, or unmatched by any rule.",
+			Help: "Requests by decision: allowed, refused, malformed, exempt from all rules, or unmatched by any.",
 		}, []string{"domain", "decision"}),
-		installed: map[string]map[versionKey]bool{},
+		failed: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "headgate_expression_errors_total",
+			Help: "Rule versions that were applied because their expression (when) could not be evaluated.",
+		}, []string{"domain"}),
+		latest: map[string]map[versionKey]bool{},
 	}
-	reg.MustRegister(m.decisions, m.requests)
+	m.installed.Store(&map[versionKey]series{})
+	reg.MustRegister(m.decisions, m.requests, m.failed)
 	return m
 }
 
-// Install makes the series of the index's versions exist, and removes those of versions its domain no longer has.
+// Install makes the series of the index's versions exist. Call it before the index is in force, and Retire after: what is
+// decided by the rules before is counted until then.
 func (m *Meter) Install(index *rules.Index) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	domain := index.Domain.Name
+	all := maps.Clone(*m.installed.Load())
 	now := map[versionKey]bool{}
 	for _, r := range index.Rules() {
 		for _, v := range []*rules.Version{r.Stable, r.Candidate} {
-			if v != nil {
-				now[versionKey{r.Name, strconv.FormatInt(v.Number, 10)}] = true
+			if v == nil {
+				continue
+			}
+			k := versionKey{index.Domain.Name, r.Name, v.Number}
+			now[k] = true
+			if all[k] == nil {
+				all[k] = m.newSeries(k)
 			}
 		}
 	}
-	for k := range now {
-		for _, o := range enforce.Outcomes {
-			m.decisions.WithLabelValues(domain, k.rule, k.version, string(o))
-		}
-	}
-	for k := range m.installed[domain] {
-		if !now[k] {
-			m.decisions.DeletePartialMatch(prometheus.Labels{"domain": domain, "rule": k.rule, "version": k.version})
-		}
-	}
-	m.installed[domain] = now
+	m.latest[index.Domain.Name] = now
+	m.installed.Store(&all)
 }
 
-// Record counts a decision.
+func (m *Meter) newSeries(k versionKey) series {
+	list := make(series, len(enforce.Outcomes))
+	for i, o := range enforce.Outcomes {
+		list[i] = m.decisions.WithLabelValues(k.domain, k.rule, strconv.FormatInt(k.version, 10), string(o))
+	}
+	return list
+}
+
+// Retire removes the series of versions that the domain's latest index no longer has.
+func (m *Meter) Retire(domain string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	all := maps.Clone(*m.installed.Load())
+	for k := range all {
+		if k.domain == domain && !m.latest[domain][k] {
+			delete(all, k)
+			m.decisions.DeletePartialMatch(prometheus.Labels{
+				"domain": k.domain, "rule": k.rule, "version": strconv.FormatInt(k.version, 10),
+			})
+		}
+	}
+	m.installed.Store(&all)
+}
+
+// Record counts a decision. Outcomes of a version that was retired meanwhile are dropped: they must not bring its series
+// back.
 func (m *Meter) Record(domain string, d *enforce.Decision) {
 	decision := "allowed"
 	switch {
+	case d.Exempt != "":
+		decision = "exempt"
+	case d.Reason == enforce.ReasonMalformed:
+		decision = "malformed"
 	case !d.Allowed:
 		decision = "refused"
 	case len(d.Outcomes) == 0:
 		decision = "unmatched"
 	}
 	m.requests.WithLabelValues(domain, decision).Inc()
-	for _, o := range d.Outcomes {
-		m.decisions.WithLabelValues(domain, o.Rule.Name, strconv.FormatInt(o.Version, 10), string(o.Outcome)).Inc()
+	if d.ExpressionsFailed > 0 {
+		m.failed.WithLabelValues(domain).Add(float64(d.ExpressionsFailed))
+	}
+	installed := *m.installed.Load()
+	for i := range d.Outcomes {
+		o := &d.Outcomes[i]
+		if list := installed[versionKey{domain, o.Rule.Name, o.Version.Number}]; list != nil {
+			list[slices.Index(enforce.Outcomes, o.Outcome)].Inc()
+		}
 	}
 }

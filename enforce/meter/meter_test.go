@@ -24,9 +24,17 @@ func TestC27SeriesExistAtZeroAndGoWithTheVersion(t *testing.T) {
 		t.Errorf("%d series after the version was installed, want %d at 0", n, len(enforce.Outcomes))
 	}
 	m.Record("d", &enforce.Decision{Allowed: true, Outcomes: []enforce.VersionOutcome{
-		{Rule: rule, Version: 1, Outcome: enforce.OutcomeWouldRefuse},
+		{Rule: rule, Version: rule.Candidate, Outcome: enforce.OutcomeWouldRefuse},
 	}})
 	m.Install(rules.NewIndex(domain, nil))
+	record := func() {
+		m.Record("d", &enforce.Decision{Allowed: true, Outcomes: []enforce.VersionOutcome{
+			{Rule: rule, Version: rule.Candidate, Outcome: enforce.OutcomeWouldRefuse},
+		}})
+	}
+	record() // by the rules before
+	m.Retire("d")
+	record() // by a request that is still on its way
 	if n := count(t, reg); n != 0 {
 		t.Errorf("%d series after the rule was deleted, want none", n)
 	}

@@ -31,15 +31,29 @@ func refuse(w http.ResponseWriter, d *enforce.Decision) {
 	if d.Limit != "" {
 		body.Violated = []string{d.Rule + "/" + d.Limit}
 	}
-	if d.Reason == enforce.ReasonStoreUnavailable {
+	switch d.Reason {
+	case enforce.ReasonStoreUnavailable:
 		body.Type, body.Title = problemCapacity, "Temporarily unavailable"
+	case enforce.ReasonMalformed, enforce.ReasonMissingKey:
+		body.Type, body.Title = "about:blank", "Bad request"
+	}
+	if d.Title != "" {
+		body.Title = d.Title
 	}
 	h := w.Header()
 	h.Set("Cache-Control", "no-store")
 	h.Set("Content-Type", "application/problem+json")
-	if d.Wait == enforce.Never {
-		body.Detail = "The request costs more than the limit can ever hold; waiting does not help."
-	} else {
+	switch {
+	case d.Reason == enforce.ReasonMalformed:
+		body.Detail = "A value that identifies the caller is given more than once."
+	case d.Reason == enforce.ReasonMissingKey:
+		body.Detail = "A value that identifies the caller is missing."
+	case d.HideHeaders:
+	case d.Reason == enforce.ReasonCostExceedsLimit:
+		body.Detail = "Waiting does not help: the request costs more than the limit can ever hold."
+	case d.Wait == enforce.Never:
+		body.Detail = "Waiting does not help."
+	default:
 		seconds := retryAfter(d.Wait)
 		h.Set("Retry-After", strconv.FormatInt(seconds, 10))
 		body.Detail = fmt.Sprintf("Retry in %d seconds.", seconds)

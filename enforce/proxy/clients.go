@@ -3,29 +3,42 @@ package proxy
 import (
 	"net"
 	"net/http"
+	"net/http/httputil"
 	"net/netip"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/realclientip/realclientip-go"
 )
 
 // clients tells who sent a request: over the trusted proxies, from the right of X-Forwarded-For, the first address that
-// is none of theirs. What an untrusted peer writes there changes nothing.
+// is none of theirs; or, with a number of hops, that many entries from the right. What an untrusted peer writes there
+// changes nothing.
 type clients struct {
 	trusted  []netip.Prefix
+	hops     int
 	strategy realclientip.Strategy // nil: nobody is trusted
+	fallback prometheus.Counter
 }
 
-func newClients(trusted []netip.Prefix) clients {
-	c := clients{trusted: trusted}
-	if len(trusted) == 0 {
-		return c
+func newClients(o Options) clients {
+	c := clients{trusted: o.TrustedProxies, hops: o.TrustedHops, fallback: prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "headgate_client_address_fallback_total",
+		Help: "Requests of trusted proxies without a usable X-Forwarded-For entry; the address of the proxy counts as the client's.",
+	})}
+	if o.Registerer != nil {
+		o.Registerer.MustRegister(c.fallback)
 	}
-	ranges := make([]net.IPNet, len(trusted))
-	for i, p := range trusted {
-		ranges[i] = net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
+	// The constructors fail only without a header name, or with a count below 1.
+	switch {
+	case c.hops > 0:
+		c.strategy = realclientip.Must(realclientip.NewRightmostTrustedCountStrategy("X-Forwarded-For", c.hops))
+	case len(c.trusted) > 0:
+		ranges := make([]net.IPNet, len(c.trusted))
+		for i, p := range c.trusted {
+			ranges[i] = net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
+		}
+		c.strategy = realclientip.Must(realclientip.NewRightmostTrustedRangeStrategy("X-Forwarded-For", ranges))
 	}
-	// The constructor fails only without a header name.
-	c.strategy = realclientip.Must(realclientip.NewRightmostTrustedRangeStrategy("X-Forwarded-For", ranges))
 	return c
 }
 
@@ -39,6 +52,9 @@ func peer(r *http.Request) netip.Addr {
 }
 
 func (c *clients) trusts(r *http.Request) bool {
+	if c.hops > 0 {
+		return true
+	}
 	from := peer(r)
 	for _, p := range c.trusted {
 		if p.Contains(from) {
@@ -55,7 +71,24 @@ func (c *clients) address(r *http.Request) netip.Addr {
 	}
 	ip, err := netip.ParseAddr(c.strategy.ClientIP(r.Header, r.RemoteAddr))
 	if err != nil {
+		c.fallback.Inc()
 		return peer(r)
 	}
 	return ip.Unmap().WithZone("")
+}
+
+// forward tells the service where the request came from. What trusted proxies said of that is kept, and added to; what
+// others say is dropped.
+func (c *clients) forward(r *httputil.ProxyRequest) {
+	if !c.trusts(r.In) {
+		r.SetXForwarded()
+		return
+	}
+	r.Out.Header["X-Forwarded-For"] = r.In.Header["X-Forwarded-For"]
+	r.SetXForwarded()
+	for _, name := range []string{"X-Forwarded-Proto", "X-Forwarded-Host"} {
+		if said := r.In.Header[name]; len(said) > 0 {
+			r.Out.Header[name] = said
+		}
+	}
 }

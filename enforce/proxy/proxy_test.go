@@ -3,16 +3,21 @@ package proxy_test
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
 	"net/url"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/headgate/headgate/enforce"
 	"github.com/headgate/headgate/enforce/proxy"
@@ -116,6 +121,43 @@ func TestPathThatCannotBeKnownIsRefused(t *testing.T) {
 	}
 }
 
+// A target that is no path was matched as one thing and forwarded as another.
+func TestTargetsThatAreNoPathAreRefused(t *testing.T) {
+	t.Parallel()
+	b := setup(t, enforce.Decision{Allowed: true})
+	for _, line := range []string{
+		"POST x:http://h/v1/login", "GET *", "CONNECT h:80", "post /v1/login", "GET http:v1",
+	} {
+		conn, err := net.Dial("tcp", b.door.Listener.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := fmt.Fprintf(conn, "%s HTTP/1.1\r\nHost: h\r\nContent-Length: 0\r\nConnection: close\r\n\r\n", line); err != nil {
+			t.Fatal(err)
+		}
+		answer, err := io.ReadAll(conn)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.HasPrefix(string(answer), "HTTP/1.1 400 ") {
+			t.Errorf("%s: answer %.40q, want 400", line, answer)
+		}
+		_ = conn.Close()
+	}
+	if len(*b.upstream) > 0 {
+		t.Errorf("%q reached the upstream", *b.upstream)
+	}
+}
+
+func TestQueryIsForwardedAsSent(t *testing.T) {
+	t.Parallel()
+	b := setup(t, enforce.Decision{Allowed: true})
+	b.get(t, "/x?b=2&a=1;c&%zz")
+	if diff := cmp.Diff([]string{"/x?b=2&a=1;c&%zz"}, *b.upstream); diff != "" {
+		t.Errorf("forwarded (-want +got):\n%s", diff)
+	}
+}
+
 func TestRefusal(t *testing.T) {
 	t.Parallel()
 	b := setup(t, enforce.Decision{
@@ -185,6 +227,35 @@ func TestClientAddress(t *testing.T) {
 				t.Errorf("client %s, want %s", got, c.want)
 			}
 		})
+	}
+}
+
+// traefik#8052: an empty client address put every caller into one shared bucket.
+func TestC26DepthOfTheChain(t *testing.T) {
+	t.Parallel()
+	for hops, want := range map[int]string{1: "203.0.113.9", 3: "198.51.100.1", 5: "127.0.0.1"} {
+		d := &decider{answer: enforce.Decision{Status: http.StatusTooManyRequests}}
+		reg := prometheus.NewRegistry()
+		p := proxy.New(d, proxy.Options{Domain: "d", Upstream: &url.URL{}, TrustedHops: hops, Log: slog.New(slog.DiscardHandler), Registerer: reg})
+		req := httptest.NewRequest(http.MethodGet, "/", nil)
+		req.RemoteAddr = "127.0.0.1:1234"
+		req.Header.Set("X-Forwarded-For", "192.0.2.1, 198.51.100.1, 203.0.113.1, 203.0.113.9")
+		p.ServeHTTP(httptest.NewRecorder(), req)
+		if got := d.asked[0].IP.String(); got != want {
+			t.Errorf("%d hops: client %s, want %s", hops, got, want)
+		}
+		fallbacks := 0
+		if hops == 5 {
+			fallbacks = 1
+		}
+		wantMetric := fmt.Sprintf(`
+			# HELP headgate_client_address_fallback_total Requests of trusted proxies without a usable X-Forwarded-For entry; the address of the proxy counts as the client's.
+			# TYPE headgate_client_address_fallback_total counter
+			headgate_client_address_fallback_total %d
+		`, fallbacks)
+		if err := testutil.GatherAndCompare(reg, strings.NewReader(wantMetric)); err != nil {
+			t.Errorf("%d hops: %v", hops, err)
+		}
 	}
 }
 

@@ -10,10 +10,14 @@ package redislimit
 
 import (
 	"context"
+	"crypto/tls"
 	_ "embed"
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"slices"
+	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -35,15 +39,29 @@ const DefaultBudget = 5 * time.Millisecond
 
 // Options say which Redis, and how long it may take.
 type Options struct {
-	Addr string
+	Addr               string // host and port
+	Username, Password string
+	DB                 int
+	TLS                *tls.Config // nil: none
 	// Budget bounds one decision; DefaultBudget when 0.
 	Budget time.Duration
+}
+
+// ParseURL reads redis://[USER:PASSWORD@]HOST[:PORT][/DB], or rediss:// for TLS.
+func ParseURL(text string) (Options, error) {
+	u, err := redis.ParseURL(text)
+	if err != nil || strings.Contains(text, "?") || u.Network != "tcp" {
+		return Options{}, errors.New("not of the form redis://[USER:PASSWORD@]HOST[:PORT][/DB], or rediss:// for TLS")
+	}
+	return Options{Addr: u.Addr, Username: u.Username, Password: u.Password, DB: u.DB, TLS: u.TLSConfig}, nil
 }
 
 // Limiter is an [enforce.Limiter] in Redis.
 type Limiter struct {
 	client *redis.Client
+	script *redis.Script
 	budget time.Duration
+	stale  atomic.Int64
 }
 
 // New returns a limiter. It does not wait for Redis: a sidecar starts without it.
@@ -53,8 +71,13 @@ func New(o Options) *Limiter {
 	}
 	return &Limiter{
 		budget: o.Budget,
+		script: decide,
 		client: redis.NewClient(&redis.Options{
-			Addr: o.Addr,
+			Addr:      o.Addr,
+			Username:  o.Username,
+			Password:  o.Password,
+			DB:        o.DB,
+			TLSConfig: o.TLS,
 			// One attempt: a repeated charge would be taken twice.
 			MaxRetries:            -1,
 			DialerRetries:         1,
@@ -66,6 +89,10 @@ func New(o Options) *Limiter {
 		}),
 	}
 }
+
+// Stale returns how many stored states were dropped because they were more than one window ahead of Redis's clock: a
+// failover to a server with an older one.
+func (l *Limiter) Stale() int64 { return l.stale.Load() }
 
 // Close closes the connections.
 func (l *Limiter) Close() error { return l.client.Close() }
@@ -84,13 +111,14 @@ func (l *Limiter) DecideAt(ctx context.Context, micros int64, charges []enforce.
 	ctx, cancel := context.WithTimeout(ctx, l.budget)
 	defer cancel()
 	keys, args := encode(micros, charges)
-	reply, err := decide.Run(ctx, l.client, keys, args...).Int64Slice()
+	reply, err := l.script.Run(ctx, l.client, keys, args...).Int64Slice()
 	if err != nil {
 		return nil, fmt.Errorf("decide in redis: %w", err)
 	}
 	if len(reply) != 1+3*len(charges) {
 		return nil, fmt.Errorf("decide in redis: %d numbers for %d charges", len(reply), len(charges))
 	}
+	l.stale.Add(reply[0])
 	verdicts := make([]enforce.Verdict, len(charges))
 	for i := range charges {
 		fits, left, wait := reply[1+3*i], reply[2+3*i], reply[3+3*i]
@@ -110,11 +138,11 @@ func encode(micros int64, charges []enforce.Charge) (keys []string, args []any) 
 		if i < 0 {
 			i = len(counters)
 			counters = append(counters, c)
-			keys = append(keys, keyName(c))
+			keys = append(keys, KeyName(c))
 		}
 		return i + 1
 	}
-	args = append(make([]any, 0, 1+11*len(charges)), micros)
+	args = append(make([]any, 0, 1+12*len(charges)), micros)
 	for i := range charges {
 		c := &charges[i]
 		flags := 0
@@ -124,13 +152,17 @@ func encode(micros int64, charges []enforce.Charge) (keys []string, args []any) 
 		if c.Owns {
 			flags += 2
 		}
+		if c.Limit.Sliding {
+			flags += 4
+		}
 		args = append(args, c.Rule, c.Version, flags, c.Cost, c.Limit.Amount, c.Limit.Burst, c.Limit.Ceiling,
-			c.Limit.Window, c.Tick.Microseconds(), position(c.Decides), position(c.Actual))
+			c.Limit.Window, c.Tick.Microseconds(), position(c.Decides), position(c.Actual), max(c.Keep, c.Limit.Ceiling))
 	}
 	return keys, args
 }
 
-func keyName(c enforce.Counter) string {
+// KeyName returns the Redis key of a counter: `hg:{tag}:id`, 50 bytes.
+func KeyName(c enforce.Counter) string {
 	b := make([]byte, 0, 50)
 	b = append(b, "hg:{"...)
 	b = base64.RawURLEncoding.AppendEncode(b, c.Tag[:])

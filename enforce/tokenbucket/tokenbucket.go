@@ -53,24 +53,20 @@ func (p Params) drain(level, elapsed int64) int64 {
 	return level - elapsed*p.Amount
 }
 
-// emptyIn returns the ticks after which a level has drained. A bucket with an amount of 0 refuses whatever its level,
-// so it has nothing to remember.
-func (p Params) emptyIn(level int64) int64 {
-	if p.Amount == 0 {
-		return 0
-	}
-	return ceilDiv(level, p.Amount)
-}
+// emptyIn returns the ticks after which a level has drained. With an amount of 0 it never does: it is remembered for as
+// long as the slowest amount takes, since other values of the limit, such as plans, read the same level.
+func (p Params) emptyIn(level int64) int64 { return ceilDiv(level, max(1, p.Amount)) }
 
 // Fits reports whether the cost can be spent from the state that Read returned.
 func (p Params) Fits(at State, cost int64) bool {
-	return p.Amount > 0 && cost <= p.Burst && at.Level+cost*p.Window <= p.Burst*p.Window
+	return p.Amount > 0 && cost <= p.Burst && (cost < 0 || at.Level+cost*p.Window <= p.Burst*p.Window)
 }
 
-// Spend returns the state with the cost spent. Costs above Burst are cut to it and the level to twice the ceiling, which
-// only concerns a counter that is charged for another version of its rule.
+// Spend returns the state with the cost spent; a negative cost gives back, never beyond empty. Costs above Burst are cut
+// to it and the level to twice the ceiling, which only concerns a counter that is charged for another version of its rule.
 func (p Params) Spend(at State, cost int64) State {
-	at.Level = min(at.Level+min(cost, p.Burst)*p.Window, 2*p.Ceiling*p.Window)
+	cost = max(min(cost, p.Burst), -2*p.Ceiling)
+	at.Level = max(0, min(at.Level+cost*p.Window, 2*p.Ceiling*p.Window))
 	return at
 }
 
@@ -88,10 +84,10 @@ func (p Params) Wait(at State, now, cost int64) (int64, bool) {
 	if p.Amount == 0 || cost > p.Burst {
 		return 0, false
 	}
-	over := at.Level + cost*p.Window - p.Burst*p.Window
-	if over <= 0 {
+	if p.Fits(at, cost) {
 		return 0, true
 	}
+	over := at.Level + cost*p.Window - p.Burst*p.Window
 	return at.Time - now + ceilDiv(over, p.Amount), true
 }
 

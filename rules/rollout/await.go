@@ -27,7 +27,7 @@ const (
 	NodePending NodeState = "pending" // connected, no answer yet
 	NodeNacked  NodeState = "nacked"  // refused a rule, which keeps its last good version there
 	NodeAway    NodeState = "away"    // its stream is down
-	NodeGone    NodeState = "gone"    // silent for longer than ForgetAfter; no longer counted
+	NodeGone    NodeState = "gone"    // stopped, or silent for longer than ForgetAfter; no longer counted
 )
 
 // StateNow says where the node stands at the time now, when wanted is the last revision of its domain. A node that is away
@@ -35,7 +35,7 @@ const (
 func (n Node) StateNow(now time.Time, wanted int64) NodeState {
 	silent := now.Sub(n.Seen)
 	switch {
-	case silent > ForgetAfter:
+	case silent > ForgetAfter || n.Departed && !n.Connected:
 		return NodeGone
 	case !n.Connected || silent > aliveFor:
 		return NodeAway

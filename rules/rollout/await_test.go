@@ -28,6 +28,7 @@ func TestNodeStates(t *testing.T) {
 		"away before it":           {node(func(n *rollout.Node) { n.Connected, n.Acked = false, 6 }), rollout.NodeAway, rollout.NodeAway},
 		"stream open, but no sign": {node(func(n *rollout.Node) { n.Seen, n.Acked = now.Add(-time.Minute), 6 }), rollout.NodeAway, rollout.NodeAway},
 		"silent for too long":      {node(func(n *rollout.Node) { n.Seen, n.Acked = now.Add(-11*time.Minute), 6 }), rollout.NodeGone, rollout.NodeGone},
+		"was stopped before it":    {node(func(n *rollout.Node) { n.Connected, n.Departed, n.Acked = false, true, 6 }), rollout.NodeGone, rollout.NodeGone},
 		"refused, then went away":  {node(func(n *rollout.Node) { refused(n); n.Connected = false }), rollout.NodeAway, rollout.NodeAway},
 	} {
 		if got := c.node.StateNow(now, 7); got != c.now {

@@ -16,6 +16,8 @@ type Ledger interface {
 	// When decide returns nil or an error, nothing is stored; with nil, Commit returns 0.
 	// A domain that does not exist yet is created, with a fresh secret, by its first change.
 	Commit(ctx context.Context, domain string, decide func(Tx) (*Change, error)) (revision int64, err error)
+	// Refuse stores the record of an attempt that was refused, and why. It makes no revision.
+	Refuse(ctx context.Context, record Record) error
 	// Rules returns the rules of a domain by name, or of all domains when domain is "".
 	Rules(ctx context.Context, domain string) ([]rules.Rule, error)
 	// Audit returns the newest records first, at most limit; of all domains when domain is "".
@@ -62,8 +64,9 @@ const (
 
 // Record is one entry of the audit trail: who did what, when and why, and what it made of the rules.
 type Record struct {
-	Revision int64
-	Domain   string
+	Revision int64     // 0: the attempt was refused
+	Refused  string    // why; "" for a change that happened
+	Domain   string    // "" where a refused attempt named none
 	Time     time.Time // UTC, microseconds
 	Actor    Actor
 	Action   Action
@@ -87,7 +90,9 @@ type Node struct {
 	Program string // name and version of the program
 	// Connected is whether its stream was open when the node was Seen.
 	Connected bool
-	Seen      time.Time // UTC, microseconds
+	// Departed is whether it said goodbye when it went: it was stopped, and is no longer part of the fleet.
+	Departed bool
+	Seen     time.Time // UTC, microseconds
 	// The revisions of the domain that were last sent, accepted and refused; 0 where there was none.
 	Sent, Acked, Nacked int64
 	// NackReason is the text of the refusal that still stands; "" when none does.

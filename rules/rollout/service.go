@@ -3,6 +3,7 @@ package rollout
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -101,8 +102,8 @@ func (s *Service) Promote(ctx context.Context, domain, name string, to rules.Per
 	})
 }
 
-// Rollback undoes a rule's last step: see [Rollback].
-func (s *Service) Rollback(ctx context.Context, domain, name string, why Why) (Outcome, error) {
+// Rollback undoes a rule's last step: see [Rollback]. With a version above 0 it makes that one the stable, from any state.
+func (s *Service) Rollback(ctx context.Context, domain, name string, version int64, why Why) (Outcome, error) {
 	return s.commit(ctx, domain, ActionRollback, domain+"/"+name, why, func(tx Tx) ([]rules.Rule, []rules.Rule, string, error) {
 		was, err := tx.Rule(ctx, name)
 		if err != nil {
@@ -113,6 +114,14 @@ func (s *Service) Rollback(ctx context.Context, domain, name string, why Why) (O
 			return nil, nil, "", err
 		}
 		will, changed, reason := Rollback(was, history, tx.Revision())
+		if version > 0 {
+			to, known := versionOf(version, history)
+			if !known {
+				return nil, nil, "", fmt.Errorf("%w: %s has no version v%d", rules.ErrNotFound, was.ID(), version)
+			}
+			will, changed = RollbackTo(was, to)
+			reason = "it is " + was.State()
+		}
 		if !changed {
 			return nil, nil, reason, nil
 		}
@@ -157,10 +166,31 @@ func (s *Service) commit(ctx context.Context, domain string, action Action, targ
 		return &Change{Record: record, Rules: after}, nil
 	})
 	if err != nil {
-		return Outcome{}, fmt.Errorf("%s %s: %w", action, target, err)
+		return Outcome{}, s.Refused(ctx, domain, action, target, why, fmt.Errorf("%s %s: %w", action, target, err))
 	}
 	out.Revision = revision
 	return out, nil
+}
+
+// maxRefusal bounds what a record keeps of a refusal's text.
+const maxRefusal = 4096
+
+// Refused records an attempt that was refused, and returns why. What failed for another reason (the database is away, the
+// caller gave up) is no refusal, and is returned as it is.
+func (s *Service) Refused(ctx context.Context, domain string, action Action, target string, why Why, refusal error) error {
+	if !errors.Is(refusal, rules.ErrInvalid) && !errors.Is(refusal, rules.ErrConflict) &&
+		!errors.Is(refusal, rules.ErrNotFound) && !errors.Is(refusal, rules.ErrForbidden) {
+		return refusal
+	}
+	text := refusal.Error()
+	err := s.ledger.Refuse(ctx, Record{
+		Refused: text[:min(len(text), maxRefusal)], Domain: domain, Time: s.now().UTC().Truncate(time.Microsecond), Actor: why.Actor,
+		Action: action, Target: target, Message: why.Message, Before: json.RawMessage("{}"), After: json.RawMessage("{}"),
+	})
+	if err != nil {
+		return errors.Join(refusal, fmt.Errorf("record the refusal: %w", err))
+	}
+	return refusal
 }
 
 func steps(before, after []rules.Rule) []Step {

@@ -22,32 +22,36 @@ func startTrial(r rules.Rule, v rules.Version, revision int64) rules.Rule {
 
 // Apply gives the rule a new spec; next is the number a new version gets. It reports false when nothing changes.
 //
-//   - Equal to the candidate: nothing. Equal to the stable: a candidate in shadow is dropped (the revert of a commit).
-//   - Different in text only: a new version in the same stage, at once.
+//   - The same as the candidate: nothing, or with another text a new version in its place, at once.
+//   - The same as the stable: a candidate in shadow is dropped (the revert of a commit); another text is a new version in
+//     the stable's place, at once.
 //   - Anything else: the candidate in shadow, in place of one that was in shadow. A candidate that already binds for
 //     some keys is not replaced.
 func Apply(r rules.Rule, spec rules.Spec, next, revision int64) (rules.Rule, bool, error) {
+	version := &rules.Version{Number: next, Spec: spec}
 	switch {
-	case r.Candidate != nil && spec.Equal(r.Candidate.Spec):
-		return r, false, nil
 	case r.Candidate != nil && spec.SameVerdicts(r.Candidate.Spec):
-		r.Candidate = &rules.Version{Number: next, Spec: spec}
+		if spec.Equal(r.Candidate.Spec) {
+			return r, false, nil
+		}
+		r.Candidate = version
 		return r, true, nil
 	case r.Stage() == rules.StagePartial:
 		return r, false, &rules.ConflictError{
 			Rule: r.ID(), State: r.State(),
 			Hint: "a candidate that already binds is not replaced; promote it to 100%, or roll it back, and apply again",
 		}
-	case r.Stable != nil && spec.Equal(r.Stable.Spec):
-		if r.Candidate == nil {
+	case r.Stable != nil && spec.SameVerdicts(r.Stable.Spec):
+		sameText := spec.Equal(r.Stable.Spec)
+		if sameText && r.Candidate == nil {
 			return r, false, nil
 		}
+		if !sameText {
+			r.Stable = version
+		}
 		return endTrial(r), true, nil
-	case r.Stable != nil && r.Candidate == nil && spec.SameVerdicts(r.Stable.Spec):
-		r.Stable = &rules.Version{Number: next, Spec: spec}
-		return r, true, nil
 	}
-	return startTrial(r, rules.Version{Number: next, Spec: spec}, revision), true, nil
+	return startTrial(r, *version, revision), true, nil
 }
 
 func endTrial(r rules.Rule) rules.Rule {
@@ -87,7 +91,7 @@ func Promote(r rules.Rule, to rules.Percent, revision int64) (rules.Rule, bool, 
 // It reports false, with the reason, when there is nothing to undo. History is oldest first and ends with r.
 func Rollback(r rules.Rule, history []Entry, revision int64) (after rules.Rule, changed bool, reason string) {
 	if len(history) > 0 && history[len(history)-1].Action == ActionRollback {
-		return r, false, "the last change was a rollback; to go back further name the version"
+		return r, false, "the last change was a rollback; to go back further name the version, as in rollback --to v1"
 	}
 	switch {
 	case r.Candidate != nil && r.Stable != nil:
@@ -105,6 +109,28 @@ func Rollback(r rules.Rule, history []Entry, revision int64) (after rules.Rule, 
 	back := *r.Stable
 	r.Stable = nil
 	return startTrial(r, back, revision), true, ""
+}
+
+// RollbackTo makes a version the stable from any state, and drops the candidate. It reports false when it is the stable
+// already and nothing is being tried.
+func RollbackTo(r rules.Rule, v rules.Version) (rules.Rule, bool) {
+	if r.Candidate == nil && r.Stable != nil && r.Stable.Number == v.Number {
+		return r, false
+	}
+	r.Stable = &v
+	return endTrial(r), true
+}
+
+// versionOf finds a version in a rule's history.
+func versionOf(number int64, history []Entry) (rules.Version, bool) {
+	for _, e := range history {
+		for _, v := range []*rules.Version{e.Rule.Stable, e.Rule.Candidate} {
+			if v != nil && v.Number == number {
+				return *v, true
+			}
+		}
+	}
+	return rules.Version{}, false
 }
 
 // inForceBefore returns the stable version that v first replaced, passing over versions that were rolled back from.

@@ -124,6 +124,7 @@ func TestApply(t *testing.T) {
 		"text of a partial candidate":         {func(l *life) { l.promote(100) }, text, "v2 at 1% with no stable version"},
 		"text of the stable":                  {func(l *life) { l.promote(rules.AllKeys) }, text, "v2 stable"},
 		"equal to the stable":                 {func(l *life) { l.promote(rules.AllKeys) }, spec(100), "v1 stable"},
+		"text of the stable beside a shadow":  {func(l *life) { l.promote(rules.AllKeys); _ = l.apply(spec(50)) }, text, "v3 stable"},
 		"equal to the stable drops the trial": {func(l *life) { l.promote(rules.AllKeys); _ = l.apply(spec(50)) }, spec(100), "v1 stable"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -198,7 +199,7 @@ func TestRollback(t *testing.T) {
 		"two versions":       {func(l *life) { l.promote(rules.AllKeys); stable(l, 50) }, "v1 stable", ""},
 		"shadow beside":      {func(l *life) { l.promote(rules.AllKeys); _ = l.apply(spec(50)) }, "v1 stable", ""},
 		"partial beside":     {func(l *life) { l.promote(rules.AllKeys); _ = l.apply(spec(50)); l.promote(100) }, "v1 stable", ""},
-		"twice":              {func(l *life) { l.promote(rules.AllKeys); stable(l, 50); l.rollback() }, "v1 stable", "the last change was a rollback; to go back further name the version"},
+		"twice":              {func(l *life) { l.promote(rules.AllKeys); stable(l, 50); l.rollback() }, "v1 stable", "the last change was a rollback; to go back further name the version, as in rollback --to v1"},
 		"passes over a withdrawn one": {func(l *life) {
 			l.promote(rules.AllKeys)
 			stable(l, 50)
@@ -222,5 +223,25 @@ func TestRollback(t *testing.T) {
 			}
 			l.is(c.want)
 		})
+	}
+}
+
+func TestRollbackToAVersionFromAnyState(t *testing.T) {
+	t.Parallel()
+	for name, prepare := range map[string]func(*life){
+		"stable":         func(l *life) { l.promote(rules.AllKeys); _ = l.apply(spec(50)); l.promote(rules.AllKeys) },
+		"partial beside": func(l *life) { l.promote(rules.AllKeys); _ = l.apply(spec(50)); l.promote(100) },
+		"no stable":      func(l *life) { _ = l.apply(spec(50)); l.promote(100) },
+		"rolled back":    func(l *life) { l.promote(rules.AllKeys); l.rollback() },
+	} {
+		l := begin(t, 100)
+		prepare(l)
+		next, changed := rollout.RollbackTo(l.rule, rules.Version{Number: 1, Spec: spec(100)})
+		if !changed || next.State() != "v1 stable" {
+			t.Errorf("%s: got %s (changed %v), want v1 stable", name, next.State(), changed)
+		}
+		if again, changed := rollout.RollbackTo(next, rules.Version{Number: 1, Spec: spec(100)}); changed {
+			t.Errorf("%s: a second time changes it to %s", name, again.State())
+		}
 	}
 }

@@ -26,19 +26,23 @@ const (
 	CodeBoth    = "HG0011" // two keys that exclude each other
 )
 
+// CodeLater is of a part of a file that is valid, and cannot be stored yet.
+const CodeLater = "HG0012"
+
 const noAliases = "anchors, aliases and merge keys are not read: write the value where it is used"
 
-// Bounds of one text. Longer ones are mistakes, and would be repeated in messages.
-const (
-	maxText        = 1024
-	maxDescription = 4096
-)
+// maxText bounds one text. A longer one is a mistake, and would be repeated in messages.
+const maxText = 1024
+
+// maxName bounds the keys that are free: names of headers, labels, plans.
+const maxName = 256
 
 // decoder reads one file and collects its problems.
 type decoder struct {
 	file     string
 	problems []rules.Problem
 	reported map[position]bool // places that have a problem already: one fault is reported once
+	programs *programs
 }
 
 type position struct{ line, column int }
@@ -84,7 +88,8 @@ type object struct {
 func (o object) has(key string) bool { return o.values[key] != nil || o.meant[key] }
 
 // object returns the mapping with those of its keys that are known; false when the node is none.
-func (d *decoder) object(n *yaml.Node, path string, known ...string) (object, bool) {
+func (d *decoder) object(n *yaml.Node, path string, of *Object) (object, bool) {
+	known := of.names()
 	if n.Kind != yaml.MappingNode {
 		d.wrongKind(n, path, "a mapping of keys to values")
 		return object{}, false
@@ -97,24 +102,64 @@ func (d *decoder) object(n *yaml.Node, path string, known ...string) (object, bo
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		key, value := n.Content[i], n.Content[i+1]
 		switch {
-		case key.Kind == yaml.AliasNode:
-			// reported already
-		case key.Kind != yaml.ScalarNode:
-			d.problem(key, CodeKind, path, "a key must be text")
-		case key.Tag == "!!merge":
-			d.problem(key, CodeHidden, path, "<<: %s", noAliases)
-		case first[key.Value] != nil:
-			d.problem(key, CodeAgain, o.path+shorten(key.Value), "key %q is repeated; it is first at %s", shorten(key.Value),
-				Place{d.file, first[key.Value].Line, first[key.Value].Column})
+		case !d.usableKey(key, path, o.path, first):
 		case !slices.Contains(known, key.Value):
 			d.problem(key, CodeUnknown, o.path+shorten(key.Value), "unknown key %q: %s", shorten(key.Value), didYouMean(key.Value, known))
-			first[key.Value] = key
 			o.meant[nearest(key.Value, known)] = true
 		default:
-			first[key.Value], o.values[key.Value] = key, value
+			o.values[key.Value] = value
 		}
 	}
 	return o, true
+}
+
+// usableKey reports a key that is no text or is repeated; first holds the keys seen before, by their text.
+func (d *decoder) usableKey(key *yaml.Node, path, prefix string, first map[string]*yaml.Node) bool {
+	switch {
+	case key.Kind == yaml.AliasNode:
+		return false // reported already
+	case key.Kind != yaml.ScalarNode:
+		d.problem(key, CodeKind, path, "a key must be text")
+		return false
+	case key.Tag == "!!merge":
+		d.problem(key, CodeHidden, path, "<<: %s", noAliases)
+		return false
+	case first[key.Value] != nil:
+		d.problem(key, CodeAgain, prefix+shorten(key.Value), "key %q is repeated; it is first at %s", shorten(key.Value),
+			Place{d.file, first[key.Value].Line, first[key.Value].Column})
+		return false
+	}
+	first[key.Value] = key
+	return true
+}
+
+// entry is a key of a mapping whose keys are free, and its value.
+type entry struct {
+	name  string
+	key   *yaml.Node
+	value *yaml.Node
+	path  string
+}
+
+// entries returns the keys of a mapping whose keys are free, in the order of the file. A key that is a number or true
+// is refused as any other text is, since what becomes of it depends on the reader.
+func (d *decoder) entries(n *yaml.Node, path, want string) []entry {
+	if n.Kind != yaml.MappingNode {
+		d.wrongKind(n, path, want)
+		return nil
+	}
+	list := make([]entry, 0, len(n.Content)/2)
+	first := map[string]*yaml.Node{}
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		key := n.Content[i]
+		if !d.usableKey(key, path, path+".", first) {
+			continue
+		}
+		if name, ok := d.text(key, path+"."+shorten(key.Value), maxName); ok {
+			list = append(list, entry{name, key, n.Content[i+1], path + "." + name})
+		}
+	}
+	return list
 }
 
 // required returns the value of a key, and reports one that is missing; one that is only misspelt is not reported twice.
@@ -156,9 +201,37 @@ func (d *decoder) word(n *yaml.Node, code, path string, known ...string) (string
 	return text, ok
 }
 
+// number returns a whole number from 0, which may be grouped with "_"; that is a text to readers of YAML 1.2. Forms that
+// readers disagree about (010, 0x10, 1e3) are refused.
+func (d *decoder) number(n *yaml.Node, path string) (int64, bool) {
+	digits := strings.ReplaceAll(n.Value, "_", "")
+	plain := n.Kind == yaml.ScalarNode && digits != "" && strings.Trim(digits, "0123456789") == "" &&
+		n.Value[0] != '_' && n.Value[len(n.Value)-1] != '_' && (n.Value[0] != '0' || n.Value == "0") &&
+		(n.ShortTag() == "!!int" || strings.Contains(n.Value, "_"))
+	if !plain {
+		d.wrongKind(n, path, "a whole number from 0")
+		return 0, false
+	}
+	number, err := strconv.ParseInt(digits, 10, 64)
+	if err != nil {
+		d.problem(n, CodeKind, path, "%s is too large", shorten(n.Value))
+		return 0, false
+	}
+	return number, true
+}
+
+// truth returns true or false; yes, no, on and off are text, and refused.
+func (d *decoder) truth(n *yaml.Node, path string) (is, ok bool) {
+	if n.Kind != yaml.ScalarNode || n.ShortTag() != "!!bool" || n.Value != "true" && n.Value != "false" {
+		d.wrongKind(n, path, "true or false")
+		return false, false
+	}
+	return n.Value == "true", true
+}
+
 // texts returns a list of texts, or one text as a list of one. Its elements have a place of their own; the path of
 // element i is path[i] in a list, and path itself for a single text.
-func (d *decoder) texts(n *yaml.Node, path string) (texts []string, places []place) {
+func (d *decoder) texts(n *yaml.Node, path string) (texts []string, places []spot) {
 	elements, at := []*yaml.Node{n}, func(int) string { return path }
 	if n.Kind == yaml.SequenceNode {
 		elements, at = n.Content, func(i int) string { return index(path, i) }
@@ -168,7 +241,7 @@ func (d *decoder) texts(n *yaml.Node, path string) (texts []string, places []pla
 	}
 	for i, e := range elements {
 		if text, ok := d.text(e, at(i), maxText); ok {
-			texts, places = append(texts, text), append(places, place{at(i), e})
+			texts, places = append(texts, text), append(places, spot{at(i), e})
 		}
 	}
 	return texts, places

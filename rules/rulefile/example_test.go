@@ -26,6 +26,6 @@ rules:
 	fmt.Println(err)
 	// Output:
 	// public-api per-ip 60/min burst 120 <nil>
-	// rules.yaml:6:20: error HG0002: rules[0].kye: unknown key "kye": did you mean "key"? Known here: name, description, owner, match, key, limit, limits, algorithm, failure
+	// rules.yaml:6:20: error HG0002: rules[0].kye: unknown key "kye": did you mean "key"? Known here: name, description, owner, labels, match, when, exact, key, missingKey, algorithm, limit, limits, cost, failure, response
 	// rules.yaml:6:38: error HG0103: rules[0].limit: limit "60/m": window "m" is ambiguous: write "min" for minutes or "d" for days
 }

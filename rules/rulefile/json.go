@@ -3,6 +3,7 @@ package rulefile
 import (
 	"bytes"
 	"encoding/json"
+	"strings"
 	"unicode/utf8"
 
 	yaml "go.yaml.in/yaml/v3"
@@ -47,6 +48,9 @@ func (p *jsonParser) value() *yaml.Node {
 		node.Tag, node.Value, node.Style = "!!str", t, yaml.DoubleQuotedStyle
 	case json.Number:
 		node.Tag, node.Value = "!!float", t.String()
+		if strings.Trim(node.Value, "-0123456789") == "" {
+			node.Tag = "!!int"
+		}
 	case bool:
 		node.Tag, node.Value = "!!bool", "false"
 		if t {

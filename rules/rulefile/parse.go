@@ -34,10 +34,14 @@ func (d *decoder) parse(content []byte) []*yaml.Node {
 	case parts(content) > maxParts:
 		d.place(1, 1, CodeSize, "the file has more than %d keys and values: split it", maxParts)
 		return nil
-	case bytes.HasPrefix(bytes.TrimSpace(content), []byte("{")) && json.Valid(content):
+	case isJSON(content):
 		return []*yaml.Node{parseJSON(content)}
 	}
 	return d.parseYAML(content)
+}
+
+func isJSON(content []byte) bool {
+	return bytes.HasPrefix(bytes.TrimSpace(content), []byte("{")) && json.Valid(content)
 }
 
 func (d *decoder) parseYAML(content []byte) []*yaml.Node {

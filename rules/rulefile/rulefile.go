@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/headgate/headgate/rules"
 )
@@ -17,7 +18,13 @@ type File struct {
 // A RuleSet is what the files say about one domain.
 type RuleSet struct {
 	Domain string
+	Owner  string        // of the first document that names one; each rule's spec holds its own
+	Shard  *rules.Source // nil: none
+	Exempt []rules.Exemption
 	Rules  []Rule // in the order of the files
+
+	shardAt  located
+	exemptAt []places
 }
 
 // A Rule is one rule of a file, with the place where it begins.
@@ -25,15 +32,19 @@ type Rule struct {
 	Name  string
 	Spec  rules.Spec
 	Place Place
+
+	places places
+	broken bool // has problems of its own
 }
 
-// A Place is a position in a file; lines and columns count from 1, columns in characters.
-type Place struct {
-	File         string
-	Line, Column int
+// Named returns the rules' names and specs, for package rules.
+func (s *RuleSet) Named() []rules.NamedSpec {
+	list := make([]rules.NamedSpec, len(s.Rules))
+	for i := range s.Rules {
+		list[i] = rules.NamedSpec{Name: s.Rules[i].Name, Spec: s.Rules[i].Spec}
+	}
+	return list
 }
-
-func (p Place) String() string { return fmt.Sprintf("%s:%d:%d", p.File, p.Line, p.Column) }
 
 // maxProblems bounds a report: who sees two hundred problems has one, and an answer must fit in a reply.
 const maxProblems = 200
@@ -48,18 +59,20 @@ func Decode(name string, content []byte) ([]RuleSet, error) {
 // without a problem, it returns no rule set and a [rules.ValidationError] with the problems of all.
 func DecodeAll(files []File) ([]RuleSet, error) {
 	j := joiner{sets: map[string]int{}, places: map[string]Place{}}
-	for _, f := range files {
-		d := decoder{file: f.Name, reported: map[position]bool{}}
-		found := d.decode(f.Content)
-		for _, set := range found {
+	programs := newPrograms()
+	order := map[string]int{}
+	for i, f := range files {
+		order[f.Name] = i
+		d := decoder{file: f.Name, reported: map[position]bool{}, programs: programs}
+		for _, set := range d.decode(f.Content) {
 			j.join(&d, set)
 		}
-		// Problems are found key by key; the reader goes through the file line by line.
-		slices.SortStableFunc(d.problems, func(a, b rules.Problem) int {
-			return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
-		})
 		j.problems = append(j.problems, d.problems...)
 	}
+	for i := range j.list {
+		j.problems = append(j.problems, sameRules(&j.list[i])...)
+	}
+	sortProblems(j.problems, order)
 	if n := len(j.problems); n > maxProblems {
 		j.problems = append(j.problems[:maxProblems:maxProblems], rules.Problem{
 			Code: CodeSize, Message: fmt.Sprintf("%d more problems are left out", n-maxProblems),
@@ -71,28 +84,63 @@ func DecodeAll(files []File) ([]RuleSet, error) {
 	return j.list, nil
 }
 
-// joiner collects the documents of each domain.
-type joiner struct {
-	list     []RuleSet
-	sets     map[string]int   // domain: its index in list
-	places   map[string]Place // "domain/name": where it was written first
-	problems []rules.Problem
+// sortProblems brings problems, which are found key by key, into the order of the files: the reader goes through them
+// line by line.
+func sortProblems(problems []rules.Problem, order map[string]int) {
+	slices.SortStableFunc(problems, func(a, b rules.Problem) int {
+		return cmp.Or(cmp.Compare(order[a.File], order[b.File]), cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
+	})
 }
 
-func (j *joiner) join(d *decoder, set document) {
-	at, known := j.sets[set.domain]
-	if !known {
-		at = len(j.list)
-		j.sets[set.domain] = at
-		j.list = append(j.list, RuleSet{Domain: set.domain})
-	}
-	for _, r := range set.rules {
-		id := set.domain + "/" + r.Name
-		if first, twice := j.places[id]; twice {
-			d.problem(r.node, CodeTwice, r.path+".name", "%q is already the name of the rule at %s", r.Name, first)
-			continue
+// Warnings returns what is suspicious about rule sets that [DecodeAll] accepted, in the order of the files' lines.
+func Warnings(sets []RuleSet) []rules.Problem {
+	var all []rules.Problem
+	order := map[string]int{}
+	for i := range sets {
+		set := &sets[i]
+		for _, p := range rules.Warn(rules.Domain{Name: set.Domain, Shard: set.Shard, Exempt: set.Exempt}, set.Named()) {
+			at := set.locate(p.Path)
+			p.File, p.Line, p.Column, p.Path = at.File, at.Line, at.Column, at.path
+			all = append(all, p)
 		}
-		j.places[id] = r.Place
-		j.list[at].Rules = append(j.list[at].Rules, r.Rule)
+		for _, r := range set.Rules {
+			if _, known := order[r.Place.File]; !known {
+				order[r.Place.File] = len(order)
+			}
+		}
 	}
+	sortProblems(all, order)
+	return all
+}
+
+// locate finds the place of a path of package rules: "rules[3].limits[0].rate", "exempt[0].match", "shard".
+func (s *RuleSet) locate(path string) located {
+	head, rest, _ := strings.Cut(path, ".")
+	var i int
+	if _, err := fmt.Sscanf(head, "rules[%d]", &i); err == nil && i < len(s.Rules) {
+		return s.Rules[i].places.find(rest)
+	}
+	if _, err := fmt.Sscanf(head, "exempt[%d]", &i); err == nil && i < len(s.exemptAt) {
+		return s.exemptAt[i].find(rest)
+	}
+	return s.shardAt
+}
+
+// Later reports the parts of a rule set that cannot be stored yet, each as an error with its place, so that whoever
+// stores rule sets refuses them and drops nothing.
+func (s *RuleSet) Later() []rules.Problem {
+	var problems []rules.Problem
+	later := func(at located, what string) {
+		problems = append(problems, rules.Problem{
+			Code: CodeLater, File: at.File, Line: at.Line, Column: at.Column, Path: at.path,
+			Message: what + " cannot be stored by this control plane yet; nothing of the file is applied: leave it out",
+		})
+	}
+	if s.Shard != nil {
+		later(s.shardAt, "a shard")
+	}
+	for i := range s.Exempt {
+		later(s.exemptAt[i].find(""), fmt.Sprintf("the exemption %q", s.Exempt[i].Name))
+	}
+	return problems
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -82,7 +83,7 @@ func TestDecodeAllJoinsFilesOfOneDomain(t *testing.T) {
 	t.Parallel()
 	file := func(name, domain, rule string) rulefile.File {
 		return rulefile.File{Name: name, Content: []byte("apiVersion: headgate/v1\nkind: RuleSet\ndomain: " + domain +
-			"\nrules:\n  - name: " + rule + "\n    key: [ip]\n    limit: 1/s\n")}
+			"\nrules:\n  - name: " + rule + "\n    key: [ip]\n    limit: " + strconv.Itoa(len(name)+int(name[0])) + "/s\n")}
 	}
 	sets, err := rulefile.DecodeAll([]rulefile.File{file("1.yaml", "b", "x"), file("2.yaml", "a", "x"), file("3.yaml", "b", "y")})
 	if err != nil {
@@ -127,6 +128,22 @@ func TestDecodeIsBounded(t *testing.T) {
 		"not UTF-8":     {"domain: \xff\xfe", rulefile.CodeSyntax},
 		"NUL":           {"domain: a\x00b", rulefile.CodeSyntax},
 		"long key":      {strings.Repeat("k", 1000) + ": 1", rulefile.CodeMissing},
+		"hostile regexes": {func() string {
+			var b strings.Builder
+			b.WriteString("apiVersion: headgate/v1\nkind: RuleSet\ndomain: d\nrules:\n")
+			for i := range 6000 {
+				fmt.Fprintf(&b, "- {name: r%d, key: [], limit: 1/s, match: {header: {a: {regex: 'x{1000}y{%d}'}}}}\n", i, i%990+1)
+			}
+			return b.String()
+		}(), rules.CodeMatch},
+		"hostile CEL": {func() string {
+			var b strings.Builder
+			b.WriteString("apiVersion: headgate/v1\nkind: RuleSet\ndomain: d\nrules:\n")
+			for i := range 7000 {
+				fmt.Fprintf(&b, "- {name: r%d, key: [], limit: 1/s, when: 'path.matches(path) || method == \"%d\"'}\n", i, i)
+			}
+			return b.String()
+		}(), rules.CodeWhen},
 		"many unknown keys": {func() string {
 			var b strings.Builder
 			for i := range 10_000 {
@@ -160,7 +177,8 @@ func TestDecodeIsBounded(t *testing.T) {
 }
 
 // FuzzDecode holds what is true of every file: Decode never panics, says where each problem is, and what it accepts is
-// valid and survives the wire.
+// valid, survives the wire and has one canonical form that says the same. The corpus is kept in testdata, and runs with
+// every go test.
 func FuzzDecode(f *testing.F) {
 	paths, _ := filepath.Glob("testdata/cases/*.txt")
 	for _, path := range paths {
@@ -171,6 +189,15 @@ func FuzzDecode(f *testing.F) {
 		input, _, _ := strings.Cut(string(content), divider)
 		f.Add([]byte(input))
 	}
+	paths, _ = filepath.Glob("testdata/corpus/accept/*.yaml")
+	for _, path := range paths {
+		content, err := os.ReadFile(path)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(content)
+	}
+	f.Add([]byte(commentedFile))
 	f.Fuzz(func(t *testing.T, content []byte) {
 		sets, err := rulefile.Decode("f", content)
 		if err != nil {
@@ -180,6 +207,7 @@ func FuzzDecode(f *testing.F) {
 		if len(sets) == 0 {
 			t.Fatal("neither a rule set nor a problem")
 		}
+		wantCanonical(t, "f", content)
 		for _, set := range sets {
 			for _, r := range set.Rules {
 				b, err := r.Spec.Encode()

@@ -24,9 +24,28 @@ func nearest(text string, words []string) string {
 // didYouMean is the end of a message about an unknown word.
 func didYouMean(text string, words []string) string {
 	if word := nearest(text, words); word != "" {
-		return fmt.Sprintf("did you mean %q? Known here: %s", word, strings.Join(words, ", "))
+		hint := ""
+		if word == "limit" && distance(strings.ToLower(text), "unlimited") < 3 {
+			hint = " (limit: unlimited never refuses)"
+		}
+		return fmt.Sprintf("did you mean %q?%s Known here: %s", word, hint, strings.Join(words, ", "))
 	}
 	return "known here: " + strings.Join(words, ", ")
+}
+
+// nearSource is the end of a message about an unknown source; "" when none is near.
+func nearSource(text string) string {
+	kind, name, named := strings.Cut(text, ":")
+	if !named {
+		if word := nearest(text, []string{"ip", "method", "host", "path"}); word != "" && word != text {
+			return fmt.Sprintf("; did you mean %q?", word)
+		}
+		return ""
+	}
+	if word := nearest(kind, []string{"header", "query", "cookie", "attr"}); word != "" && word != kind {
+		return fmt.Sprintf("; did you mean %q?", word+":"+shorten(name))
+	}
+	return ""
 }
 
 // distance counts the letters to insert, remove, replace or swap with a neighbour to turn a into b.

