@@ -65,7 +65,7 @@ func write(ctx context.Context, tx *sql.Tx, domain string, revision int64, chang
 	if err := writeStates(ctx, tx, revision, change.Record.Action, states); err != nil {
 		return err
 	}
-	if err := writeRecord(ctx, tx, revision, &change.Record); err != nil {
+	if err := writeRecord(ctx, tx, &revision, &change.Record); err != nil {
 		return err
 	}
 	if _, err := tx.ExecContext(ctx, `UPDATE head SET revision = ?1`, revision); err != nil {
@@ -166,12 +166,29 @@ func writeStates(ctx context.Context, tx *sql.Tx, revision int64, action rollout
 	return nil
 }
 
-func writeRecord(ctx context.Context, tx *sql.Tx, revision int64, r *rollout.Record) error {
+// Refuse is part of rollout.Ledger. It takes the lock that changes take: the record's number is the next one.
+func (s *Store) Refuse(ctx context.Context, record rollout.Record) error {
+	tx, err := s.write.BeginTx(ctx, nil)
+	if err != nil {
+		return s.fail(ctx, "record a refusal", err)
+	}
+	defer rollback(tx)
+	if err := writeRecord(ctx, tx, nil, &record); err != nil {
+		return err
+	}
+	if err := tx.Commit(); err != nil {
+		return fail(ctx, "record a refusal", err)
+	}
+	return nil
+}
+
+// writeRecord stores a record; a revision of nil is NULL.
+func writeRecord(ctx context.Context, tx *sql.Tx, revision *int64, r *rollout.Record) error {
 	const insert = `
-		INSERT INTO audit (number, revision, domain, at, actor, verified, action, target, message, detail, before, after)
-		SELECT coalesce(max(number), 0) + 1, ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11 FROM audit`
-	_, err := tx.ExecContext(ctx, insert, revision, r.Domain, r.Time.UnixMicro(), storage.Text(r.Actor.Name), r.Actor.Verified,
-		string(r.Action), r.Target, storage.Text(r.Message), r.Detail, string(r.Before), string(r.After))
+		INSERT INTO audit (number, revision, refused, domain, at, actor, verified, action, target, message, detail, before, after)
+		SELECT coalesce(max(number), 0) + 1, ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12 FROM audit`
+	_, err := tx.ExecContext(ctx, insert, revision, storage.Text(r.Refused), r.Domain, r.Time.UnixMicro(), storage.Text(r.Actor.Name), r.Actor.Verified,
+		string(r.Action), storage.Text(r.Target), storage.Text(r.Message), r.Detail, string(r.Before), string(r.After))
 	if err != nil {
 		return fail(ctx, "store the audit record", err)
 	}
@@ -196,7 +213,7 @@ func (s *Store) Rules(ctx context.Context, domain string) ([]rules.Rule, error) 
 // Audit is part of rollout.Ledger.
 func (s *Store) Audit(ctx context.Context, domain string, limit int) ([]rollout.Record, error) {
 	const columns = `
-		SELECT coalesce(revision, 0), domain, at, actor, verified, action, target, message, detail, before, after
+		SELECT coalesce(revision, 0), refused, domain, at, actor, verified, action, target, message, detail, before, after
 		FROM audit`
 	query, args := columns+` ORDER BY number DESC LIMIT ?1`, []any{max(limit, 0)}
 	if domain != "" {
@@ -206,7 +223,7 @@ func (s *Store) Audit(ctx context.Context, domain string, limit int) ([]rollout.
 		var r rollout.Record
 		var at int64
 		var before, after string
-		err := row.Scan(&r.Revision, &r.Domain, &at, &r.Actor.Name, &r.Actor.Verified,
+		err := row.Scan(&r.Revision, &r.Refused, &r.Domain, &at, &r.Actor.Name, &r.Actor.Verified,
 			&r.Action, &r.Target, &r.Message, &r.Detail, &before, &after)
 		r.Time = time.UnixMicro(at).UTC()
 		r.Before, r.After = json.RawMessage(before), json.RawMessage(after)

@@ -48,7 +48,7 @@ func nodesAreKeptByNewestSight(t *testing.T, f *fixture) {
 	wantNodes(t, other, "api", first)
 
 	newer := node("n1", "api", time.Microsecond) // the smallest step of the clock counts
-	newer.Acked, newer.Connected = 7, false
+	newer.Acked, newer.Connected, newer.Departed = 7, false, true
 	saveNodes(t, other, newer)
 	wantNodes(t, f.store, "", newer, web)
 

@@ -1,6 +1,7 @@
 package storagetest
 
 import (
+	"encoding/json"
 	"errors"
 	"testing"
 	"time"
@@ -149,6 +150,25 @@ func auditIsNewestFirst(t *testing.T, f *fixture) {
 		}
 		wantSame(t, "audit of "+c.domain, got, c.want)
 	}
+}
+
+// A refused attempt is in the trail, between the changes around it, and makes no revision.
+func refusalsAreRecorded(t *testing.T, f *fixture) {
+	create(t, f.store, "api", "plan")
+	refusal := rollout.Record{
+		Refused: "rules.yaml:7:12: unknown key \x00", Time: at, Actor: rollout.Actor{Name: "ci"}, Action: rollout.ActionApply,
+		Target: "rules.yaml", Before: json.RawMessage("{}"), After: json.RawMessage("{}"),
+	}
+	if err := f.store.Refuse(t.Context(), refusal); err != nil {
+		t.Fatal(err)
+	}
+	promote(t, f.store, "plan", 10)
+	got := mustAudit(t, f.another(t), "", 10)
+	if len(got) != 3 || got[0].Revision != 2 || got[2].Revision != 1 {
+		t.Fatalf("the trail is %+v, want revision 2, the refusal, and revision 1", got)
+	}
+	refusal.Refused = "rules.yaml:7:12: unknown key \uFFFD" // as any text that a database cannot hold
+	wantSame(t, "refusal", got[1], refusal)
 }
 
 func auditKeepsTimesAndTexts(t *testing.T, f *fixture) {

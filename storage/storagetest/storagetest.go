@@ -47,6 +47,7 @@ func Run(t *testing.T, create func(t *testing.T) Database) {
 		{"TxReadsWhatStands", txReadsWhatStands},
 		{"HistoryIsOldestFirst", historyIsOldestFirst},
 		{"AuditIsNewestFirst", auditIsNewestFirst},
+		{"RefusalsAreRecorded", refusalsAreRecorded},
 		{"AuditKeepsTimesAndTexts", auditKeepsTimesAndTexts},
 		{"ChangesAreExact", changesAreExact},
 		{"ChangesAreOneSnapshot", changesAreOneSnapshot},

@@ -54,7 +54,7 @@ func promote(t *testing.T, s *api.Server, domain, rule string, to uint32) *admin
 func TestApplyMakesOneOutcomeForEachDomain(t *testing.T) {
 	t.Parallel()
 	s, _ := setup(t)
-	got := apply(t, s, file("1", "b", "x", "1/s"), file("2", "a", "x", "1/s"), file("3", "b", "y", "1/s"))
+	got := apply(t, s, file("1", "b", "x", "1/s"), file("2", "a", "x", "1/s"), file("3", "b", "y", "9/s"))
 	want := &adminpb.ApplyResponse{Outcomes: []*adminpb.Outcome{
 		{Domain: "b", Revision: 1, Steps: []*adminpb.Step{
 			{Rule: "b/x", After: "v1 in shadow with no stable version"}, {Rule: "b/y", After: "v1 in shadow with no stable version"},
@@ -68,6 +68,43 @@ func TestApplyMakesOneOutcomeForEachDomain(t *testing.T) {
 	want = &adminpb.ApplyResponse{Outcomes: []*adminpb.Outcome{{Domain: "a", Note: "every rule already says this"}}}
 	if diff := cmp.Diff(want, got, protocmp.Transform()); diff != "" {
 		t.Errorf("again: -want +got\n%s", diff)
+	}
+}
+
+// envoyproxy/ratelimit#653: a misspelt key was told only to a log.
+func TestC16RefusedAttemptsAreInTheAuditTrail(t *testing.T) {
+	t.Parallel()
+	s, m := setup(t)
+	apply(t, s, file("1", "a", "x", "1/s"))
+	promote(t, s, "a", "x", 100)
+	for target, attempt := range map[string]func() error{
+		"bad.yaml": func() error {
+			_, err := s.Apply(t.Context(), &adminpb.ApplyRequest{Files: []*adminpb.File{
+				{Name: "bad.yaml", Content: []byte("apiVersion: headgate/v1\nkind: RuleSet\ndomain: a\nrules: [{name: x, key: [], unlimied: true}]\n")},
+			}})
+			return err
+		},
+		"a": func() error {
+			_, err := s.Apply(t.Context(), &adminpb.ApplyRequest{Files: []*adminpb.File{file("1", "a", "x", "9/s")}})
+			return err
+		},
+		"a/none": func() error {
+			_, err := s.Promote(t.Context(), &adminpb.PromoteRequest{Domain: "a", Rule: "none", To: 1})
+			return err
+		},
+	} {
+		err := attempt()
+		if err == nil {
+			t.Errorf("%s: not refused", target)
+			continue
+		}
+		last, auditErr := m.Audit(t.Context(), "", 1)
+		if auditErr != nil {
+			t.Fatal(auditErr)
+		}
+		if r := last[0]; r.Revision != 0 || r.Target != target || r.Refused != err.Error() {
+			t.Errorf("%s: the trail ends with %+v, want the refusal %q", target, r, err)
+		}
 	}
 }
 

@@ -23,13 +23,11 @@ func (s *Server) Apply(ctx context.Context, req *adminpb.ApplyRequest) (*adminpb
 		return nil, fmt.Errorf("apply: %w", err)
 	}
 	sets, err := decode(req.GetFiles())
-	if err != nil {
-		return nil, err
+	if err == nil && len(sets) > 1 {
+		err = s.rehearse(ctx, sets)
 	}
-	if len(sets) > 1 {
-		if err := s.rehearse(ctx, sets); err != nil {
-			return nil, err
-		}
+	if err != nil {
+		return nil, s.service.Refused(ctx, "", rollout.ActionApply, fileNames(req.GetFiles()), why, err)
 	}
 	var resp adminpb.ApplyResponse
 	var stored []string
@@ -74,6 +72,16 @@ func (s *Server) rehearse(ctx context.Context, sets []rulefile.RuleSet) error {
 	return errors.Join(conflicts...)
 }
 
+// fileNames is the target of an apply whose files could not be read, so that it names no domain.
+func fileNames(files []*adminpb.File) string {
+	names := make([]string, 0, len(files))
+	for _, f := range files {
+		names = append(names, f.GetName())
+	}
+	text := strings.Join(names, ", ")
+	return text[:min(len(text), maxTarget)]
+}
+
 func decode(files []*adminpb.File) ([]rulefile.RuleSet, error) {
 	if len(files) == 0 {
 		return nil, fmt.Errorf("apply: %w: the request has no file", rules.ErrInvalid)
@@ -85,7 +93,19 @@ func decode(files []*adminpb.File) ([]rulefile.RuleSet, error) {
 	for i, f := range files {
 		list[i] = rulefile.File{Name: f.GetName(), Content: f.GetContent()}
 	}
-	return rulefile.DecodeAll(list)
+	sets, err := rulefile.DecodeAll(list)
+	if err != nil {
+		return nil, err
+	}
+	// What cannot be stored yet is refused: an exemption that is dropped in silence would be a limit nobody expects.
+	var later []rules.Problem
+	for i := range sets {
+		later = append(later, sets[i].Later()...)
+	}
+	if len(later) > 0 {
+		return nil, &rules.ValidationError{Problems: later}
+	}
+	return sets, nil
 }
 
 func namedSpecs(set rulefile.RuleSet) []rollout.NamedSpec {

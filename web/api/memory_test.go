@@ -63,6 +63,13 @@ func (m *memory) Audit(context.Context, string, int) ([]rollout.Record, error) {
 	return list, nil
 }
 
+func (m *memory) Refuse(_ context.Context, r rollout.Record) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.records = append(m.records, r)
+	return nil
+}
+
 func (m *memory) SaveNodes(_ context.Context, nodes []rollout.Node) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()

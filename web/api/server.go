@@ -21,6 +21,7 @@ const MaxRequestBytes = adminpb.MaxRequestBytes
 const (
 	maxFiles   = 1000
 	maxMessage = 4096
+	maxTarget  = 1024
 	maxActor   = 256
 	callTime   = 30 * time.Second // also when the client sets no deadline
 	awaitTime  = time.Hour        // a stream that nobody ends must not stay for ever
@@ -79,7 +80,10 @@ func (s *Server) Rollback(ctx context.Context, req *adminpb.RollbackRequest) (*a
 	if err != nil {
 		return nil, fmt.Errorf("rollback: %w", err)
 	}
-	out, err := s.service.Rollback(ctx, req.GetDomain(), req.GetRule(), why)
+	if req.GetTo() < 0 {
+		return nil, fmt.Errorf("rollback %s/%s: %w: v%d is no version", req.GetDomain(), req.GetRule(), rules.ErrInvalid, req.GetTo())
+	}
+	out, err := s.service.Rollback(ctx, req.GetDomain(), req.GetRule(), req.GetTo(), why)
 	if err != nil {
 		return nil, err
 	}

@@ -57,7 +57,8 @@ ALTER TABLE rules ADD CONSTRAINT rules_state FOREIGN KEY (uid, revision)
 -- Immutable. Numbered by itself, because not every record needs to have a revision.
 CREATE TABLE audit (
     number   bigint PRIMARY KEY, -- 1, 2, … without gaps
-    revision bigint UNIQUE,
+    revision bigint UNIQUE,        -- NULL: the attempt was refused
+    refused  text   NOT NULL,      -- why
     domain   text COLLATE "C" NOT NULL,
     at       timestamptz NOT NULL,
     actor    text    NOT NULL,
@@ -76,6 +77,7 @@ CREATE TABLE nodes (
     domain      text COLLATE "C" NOT NULL,
     program     text        NOT NULL,
     connected   boolean     NOT NULL,
+    departed    boolean     NOT NULL,
     seen        timestamptz NOT NULL,
     sent        bigint      NOT NULL,
     acked       bigint      NOT NULL,

@@ -56,7 +56,8 @@ CREATE TABLE rule_states (
 -- Immutable. Numbered by itself, because not every record needs to have a revision.
 CREATE TABLE audit (
     number   INTEGER PRIMARY KEY, -- 1, 2, … without gaps
-    revision INTEGER UNIQUE,
+    revision INTEGER UNIQUE,      -- NULL: the attempt was refused
+    refused  TEXT    NOT NULL,    -- why
     domain   TEXT    NOT NULL,
     at       INTEGER NOT NULL,
     actor    TEXT    NOT NULL,
@@ -75,6 +76,7 @@ CREATE TABLE nodes (
     domain      TEXT    NOT NULL,
     program     TEXT    NOT NULL,
     connected   INTEGER NOT NULL,
+    departed    INTEGER NOT NULL,
     seen        INTEGER NOT NULL,
     sent        INTEGER NOT NULL,
     acked       INTEGER NOT NULL,

@@ -665,10 +665,12 @@ func (x *PromoteResponse) GetOutcome() *Outcome {
 }
 
 type RollbackRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Domain        string                 `protobuf:"bytes,1,opt,name=domain,proto3" json:"domain,omitempty"`
-	Rule          string                 `protobuf:"bytes,2,opt,name=rule,proto3" json:"rule,omitempty"`
-	Message       string                 `protobuf:"bytes,3,opt,name=message,proto3" json:"message,omitempty"`
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Domain  string                 `protobuf:"bytes,1,opt,name=domain,proto3" json:"domain,omitempty"`
+	Rule    string                 `protobuf:"bytes,2,opt,name=rule,proto3" json:"rule,omitempty"`
+	Message string                 `protobuf:"bytes,3,opt,name=message,proto3" json:"message,omitempty"`
+	// The version to make the stable, from any state; 0 undoes the last step.
+	To            int64 `protobuf:"varint,4,opt,name=to,proto3" json:"to,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -722,6 +724,13 @@ func (x *RollbackRequest) GetMessage() string {
 		return x.Message
 	}
 	return ""
+}
+
+func (x *RollbackRequest) GetTo() int64 {
+	if x != nil {
+		return x.To
+	}
+	return 0
 }
 
 type RollbackResponse struct {
@@ -1125,11 +1134,12 @@ const file_web_api_adminpb_admin_proto_rawDesc = "" +
 	"\x02to\x18\x03 \x01(\rR\x02to\x12\x18\n" +
 	"\amessage\x18\x04 \x01(\tR\amessage\"G\n" +
 	"\x0fPromoteResponse\x124\n" +
-	"\aoutcome\x18\x01 \x01(\v2\x1a.headgate.admin.v1.OutcomeR\aoutcome\"W\n" +
+	"\aoutcome\x18\x01 \x01(\v2\x1a.headgate.admin.v1.OutcomeR\aoutcome\"g\n" +
 	"\x0fRollbackRequest\x12\x16\n" +
 	"\x06domain\x18\x01 \x01(\tR\x06domain\x12\x12\n" +
 	"\x04rule\x18\x02 \x01(\tR\x04rule\x12\x18\n" +
-	"\amessage\x18\x03 \x01(\tR\amessage\"H\n" +
+	"\amessage\x18\x03 \x01(\tR\amessage\x12\x0e\n" +
+	"\x02to\x18\x04 \x01(\x03R\x02to\"H\n" +
 	"\x10RollbackResponse\x124\n" +
 	"\aoutcome\x18\x01 \x01(\v2\x1a.headgate.admin.v1.OutcomeR\aoutcome\"*\n" +
 	"\x10ListNodesRequest\x12\x16\n" +

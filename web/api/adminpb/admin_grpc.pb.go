@@ -39,7 +39,7 @@ type AdminServiceClient interface {
 	ListRules(ctx context.Context, in *ListRulesRequest, opts ...grpc.CallOption) (*ListRulesResponse, error)
 	// Promote moves a candidate to a percentage of keys; at 100 % it becomes the stable.
 	Promote(ctx context.Context, in *PromoteRequest, opts ...grpc.CallOption) (*PromoteResponse, error)
-	// Rollback undoes the last step of a rule.
+	// Rollback undoes the last step of a rule, or makes an earlier version the stable.
 	Rollback(ctx context.Context, in *RollbackRequest, opts ...grpc.CallOption) (*RollbackResponse, error)
 	// ListNodes returns the sidecars and where each stands.
 	ListNodes(ctx context.Context, in *ListNodesRequest, opts ...grpc.CallOption) (*ListNodesResponse, error)
@@ -135,7 +135,7 @@ type AdminServiceServer interface {
 	ListRules(context.Context, *ListRulesRequest) (*ListRulesResponse, error)
 	// Promote moves a candidate to a percentage of keys; at 100 % it becomes the stable.
 	Promote(context.Context, *PromoteRequest) (*PromoteResponse, error)
-	// Rollback undoes the last step of a rule.
+	// Rollback undoes the last step of a rule, or makes an earlier version the stable.
 	Rollback(context.Context, *RollbackRequest) (*RollbackResponse, error)
 	// ListNodes returns the sidecars and where each stands.
 	ListNodes(context.Context, *ListNodesRequest) (*ListNodesResponse, error)
