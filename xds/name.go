@@ -39,3 +39,7 @@ func ParseDomainVersion(version string) (lineage string, revision int64, ok bool
 	}
 	return version[:at], revision, true
 }
+
+// InstanceField is the field of a node's metadata that tells one run of a program from another: a random text, the same
+// for as long as the process lives. Two programs with one node id are found out by it.
+const InstanceField = "instance"

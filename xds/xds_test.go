@@ -2,6 +2,7 @@ package xds_test
 
 import (
 	"errors"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -116,7 +117,7 @@ func TestDomainComesBackAsItWasSent(t *testing.T) {
 		t.Fatal(err)
 	}
 	got, lineage, err := xds.DecodeDomain("public-api", body)
-	if err != nil || got != want || lineage != "lineage-1" {
+	if err != nil || !reflect.DeepEqual(got, want) || lineage != "lineage-1" {
 		t.Errorf("got %+v of %q, %v", got, lineage, err)
 	}
 }

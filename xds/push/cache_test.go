@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/headgate/headgate/rules"
+	"github.com/headgate/headgate/rules/rollout"
 	"github.com/headgate/headgate/test/harness"
 	"github.com/headgate/headgate/xds"
 	"github.com/headgate/headgate/xds/xdstest"
@@ -420,4 +421,36 @@ func TestRuleWithoutItsDomainIsNotServed(t *testing.T) {
 	if _, _, ok := server.Cache.Head(); ok {
 		t.Error("half a change is served")
 	}
+}
+
+// A replica that is behind, and does not know the domain yet, took it away from a client that was ahead.
+func TestReplicaBehindThatDoesNotKnowTheDomainWaits(t *testing.T) {
+	t.Parallel()
+	ledger := xdstest.NewLedger()
+	ledger.Put(t, "other", "5/min", "x")
+	server := xdstest.Start(t, ledger, xdstest.Options{})
+	raw := xdstest.Dial(t, server.Conn(t), "n1", map[string]string{"api": "one@3"}, "api")
+	raw.Nothing()
+	ledger.Put(t, "api", "5/min", "a") // the replica comes to revision 2
+	raw.Nothing()
+	ledger.Put(t, "api", "6/min", "a")
+	ledger.Put(t, "api", "7/min", "a") // and to 4
+	raw.Sync("api", 4)
+}
+
+// A node that is stopped unsubscribes first; nobody waits for it any more.
+func TestStoppedNodeHasDeparted(t *testing.T) {
+	t.Parallel()
+	ledger := xdstest.NewLedger()
+	ledger.Put(t, "api", "5/min", "a")
+	server := xdstest.Start(t, ledger, xdstest.Options{})
+	raw := xdstest.Dial(t, server.Conn(t), "n1", nil, "api")
+	raw.Sync("api", 1)
+	ledger.WaitNode(t, "n1", "api", xdstest.Acked(1))
+	raw.Send(&discovery.DeltaDiscoveryRequest{TypeUrl: xds.TypeURL, ResourceNamesUnsubscribe: []string{"api"}})
+	ledger.WaitNode(t, "n1", "api", func(n rollout.Node) bool { return n.Departed && !n.Connected })
+	raw.Close()
+	back := xdstest.Dial(t, server.Conn(t), "n1", nil, "api")
+	back.Sync("api", 1)
+	ledger.WaitNode(t, "n1", "api", func(n rollout.Node) bool { return !n.Departed && n.Connected && n.Acked == 1 })
 }

@@ -83,8 +83,9 @@ func (f *Fleet) onRequest(id int64, req *discovery.DeltaDiscoveryRequest) error 
 			r.offered(req.GetInitialResourceVersions(), head)
 		}
 	}
+	// A node that is stopped unsubscribes: nobody waits for it any more.
 	for _, domain := range req.GetResourceNamesUnsubscribe() {
-		f.leave(s, domain)
+		f.leave(s, domain, true)
 	}
 	if nonce := req.GetResponseNonce(); nonce != "" {
 		f.answered(s, nonce, req)
@@ -105,17 +106,22 @@ func checkDomains(names []string) error {
 }
 
 // open begins the record of a stream with its first request, which names the node. A node that connects again while its
-// old stream is still open here is that newer stream from now on; what the old one still says is not listened to.
+// old stream is still open here is that newer stream from now on; what the old one still says is not listened to. Another
+// program with the same id is turned away: a fleet in which two share a name cannot tell whether both have a revision.
 func (f *Fleet) open(id int64, n *core.Node) (*stream, error) {
 	if n.GetId() == "" || len(n.GetId()) > maxText || n.GetId() != printable(n.GetId()) {
 		return nil, fmt.Errorf("%w: the first request must name the node, with a printable id of at most %d bytes", rules.ErrInvalid, maxText)
 	}
 	s := &stream{
-		id: id, node: n.GetId(),
+		id: id, node: n.GetId(), instance: printable(n.GetMetadata().GetFields()[xds.InstanceField].GetStringValue()),
 		program: printable(strings.TrimSpace(n.GetUserAgentName() + " " + n.GetUserAgentVersion())),
 		parts:   map[string][]*discovery.DeltaDiscoveryResponse{}, sent: map[string]*sent{},
 	}
 	if old := f.current[s.node]; old != nil {
+		if old.instance != s.instance {
+			f.log.Warn("node turned away: another program with its id is connected", "node", s.node)
+			return nil, fmt.Errorf("%w: another program is connected as node %q; give each its own id", rules.ErrConflict, s.node)
+		}
 		f.leaveAll(old)
 		f.log.Info("node connected again, its old stream is still open", "node", s.node)
 	} else {
@@ -133,7 +139,7 @@ func (f *Fleet) join(s *stream, domain string) *record {
 		r = &record{Node: rollout.Node{ID: s.node, Domain: domain}, refused: map[string]refusal{}}
 		f.records[key] = r
 	}
-	r.Program, r.Connected = s.program, true
+	r.Program, r.Connected, r.Departed = s.program, true, false
 	if _, ok := s.parts[domain]; !ok {
 		s.parts[domain] = nil
 	}
@@ -141,17 +147,20 @@ func (f *Fleet) join(s *stream, domain string) *record {
 	return r
 }
 
-func (f *Fleet) leave(s *stream, domain string) {
+func (f *Fleet) leave(s *stream, domain string, departed bool) {
+	if _, joined := s.parts[domain]; !joined {
+		return
+	}
 	delete(s.parts, domain)
 	if r := f.records[recordKey{s.node, domain}]; r != nil && f.current[s.node] == s {
-		r.Connected = false
+		r.Connected, r.Departed = false, departed
 		f.touch(r)
 	}
 }
 
 func (f *Fleet) leaveAll(s *stream) {
 	for domain := range s.parts {
-		f.leave(s, domain)
+		f.leave(s, domain, false)
 	}
 }
 

@@ -8,9 +8,11 @@ import (
 
 // stream is one open stream and the responses on it that have no answer yet.
 type stream struct {
-	id      int64
-	node    string
-	program string
+	id   int64
+	node string
+	// instance tells one run of the node's program from another; "" where it does not say.
+	instance string
+	program  string
 	// parts holds, for each domain the stream subscribes to, what was sent since its last commit.
 	parts map[string][]*discovery.DeltaDiscoveryResponse
 	sent  map[string]*sent // by nonce

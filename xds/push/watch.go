@@ -80,7 +80,9 @@ func (w *watch) next(s *state, limit int) cache.DeltaResponse {
 func (h *held) lags(s *state) bool {
 	d := s.domains[h.domain]
 	if d == nil {
-		return !h.at.absent
+		// A client that is ahead of this replica knows the domain from a revision that has not arrived here.
+		ahead := h.at.lineage == s.lineage && h.at.revision > s.head
+		return !h.at.absent && !ahead
 	}
 	return d.lags(h.at) || len(h.standing) > 0 && !d.ahead(h.at)
 }

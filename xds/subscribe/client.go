@@ -2,6 +2,7 @@ package subscribe
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -56,6 +57,8 @@ type Client struct {
 	o       Options
 	log     *slog.Logger
 	metrics *metrics
+	// instance is random: see xds.InstanceField.
+	instance string
 
 	// Only touched by Restore and Run.
 	held        map[string]*held
@@ -81,7 +84,7 @@ func New(o Options) (*Client, error) {
 		return nil, fmt.Errorf("subscribe: register metrics: %w", err)
 	}
 	return &Client{
-		o: o, log: o.Log.With("component", "subscribe"), metrics: m,
+		o: o, log: o.Log.With("component", "subscribe"), metrics: m, instance: rand.Text(),
 		held: map[string]*held{}, revisions: map[string]int64{},
 	}, nil
 }
@@ -197,6 +200,9 @@ const (
 	quietAfter  = 10 * time.Second
 )
 
+// tellEvery is how often a lost stream is logged while it stays lost.
+const tellEvery = time.Minute
+
 // Run puts the last good sets in force, then follows the control plane until ctx ends, and returns nil. While the control
 // plane is away it tries again, and the rules stay in force.
 func (c *Client) Run(ctx context.Context) error {
@@ -204,7 +210,7 @@ func (c *Client) Run(ctx context.Context) error {
 	wait := &backoff.ExponentialBackOff{
 		InitialInterval: firstWait, MaxInterval: longestWait, Multiplier: waitGrowth, RandomizationFactor: 0.5,
 	}
-	lost := false
+	var told time.Time // zero: the stream was not lost, or nobody was told yet
 	for {
 		s := &session{client: c, steps: map[string]*step{}}
 		err := s.run(ctx)
@@ -213,14 +219,18 @@ func (c *Client) Run(ctx context.Context) error {
 		}
 		if s.good() {
 			wait.Reset()
-			lost = false
+			told = time.Time{}
 		}
 		pause := wait.NextBackOff()
-		level := slog.LevelDebug // a try that fails like the one before is no news
-		if !lost {
-			level, lost = slog.LevelWarn, true
+		level := slog.LevelDebug // a try that fails like the one before is no news, but an outage is to be heard of
+		if time.Since(told) >= tellEvery {
+			level, told = slog.LevelWarn, time.Now()
 		}
-		c.log.Log(ctx, level, "no stream to the control plane: the rules stay in force", "err", err, "wait", pause)
+		message := "no stream to the control plane: the rules stay in force"
+		if !c.Ready() {
+			message = "no stream to the control plane, and no rules in force yet"
+		}
+		c.log.Log(ctx, level, message, "err", err, "wait", pause) //nolint:sloglint // one of two constants
 		select {
 		case <-ctx.Done():
 			return nil

@@ -33,12 +33,13 @@ type heldRule struct {
 
 // step is what arrived for a domain since its last commit.
 type step struct {
+	lineage string
 	rules   map[string]*discovery.Resource // by name
 	removed map[string]struct{}
 }
 
-func newStep() *step {
-	return &step{rules: map[string]*discovery.Resource{}, removed: map[string]struct{}{}}
+func newStep(lineage string) *step {
+	return &step{lineage: lineage, rules: map[string]*discovery.Resource{}, removed: map[string]struct{}{}}
 }
 
 func (s *step) add(r *discovery.Resource) {

@@ -3,8 +3,10 @@ package subscribe_test
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -177,3 +179,23 @@ func diskFile(t *testing.T) *subscribe.File {
 	t.Helper()
 	return subscribe.NewFile(filepath.Join(t.TempDir(), "last-good"))
 }
+
+// syncedText is a log that is written and read by different goroutines.
+type syncedText struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (s *syncedText) Write(b []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.text.Write(b)
+}
+
+func (s *syncedText) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.text.String()
+}
+
+func (s *syncedText) logger() *slog.Logger { return slog.New(slog.NewTextHandler(s, nil)) }

@@ -5,12 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/protobuf/types/known/anypb"
+	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/headgate/headgate/xds"
 	"github.com/headgate/headgate/xds/xdspb"
@@ -24,6 +26,8 @@ type session struct {
 
 	opened    time.Time // zero until the stream is open
 	exchanged bool      // at least one response was answered
+
+	sending sync.Mutex // held to send: the goodbye comes from another goroutine
 }
 
 // good reports whether the stream was worth opening the next one soon.
@@ -35,16 +39,29 @@ func (s *session) good() bool {
 	return s.exchanged && lasted >= steadyAfter || lasted >= quietAfter
 }
 
-// run opens the stream and answers on it until it ends.
+// goodbyeWithin is how long the control plane has to take a goodbye.
+const goodbyeWithin = time.Second
+
+// run opens the stream and answers on it until it ends. When ctx ends, it says goodbye first.
 func (s *session) run(ctx context.Context) error {
-	ctx, cancel := context.WithCancel(ctx)
+	open, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel() // releases the stream when it is left because of an error of our own
-	stream, err := discovery.NewAggregatedDiscoveryServiceClient(s.client.o.Conn).DeltaAggregatedResources(ctx)
+	stopConnecting := context.AfterFunc(ctx, cancel)
+	stream, err := discovery.NewAggregatedDiscoveryServiceClient(s.client.o.Conn).DeltaAggregatedResources(open)
 	if err != nil {
 		return fmt.Errorf("open the stream: %w", err)
 	}
 	if err := stream.Send(s.first()); err != nil {
 		return fmt.Errorf("subscribe: %w", streamError(stream, err))
+	}
+	if stopConnecting() {
+		said := make(chan struct{})
+		stop := context.AfterFunc(ctx, func() { s.goodbye(stream, cancel); close(said) })
+		defer func() {
+			if !stop() {
+				<-said
+			}
+		}()
 	}
 	s.opened = time.Now()
 	s.client.setConnected(true)
@@ -58,10 +75,26 @@ func (s *session) run(ctx context.Context) error {
 		if response.GetTypeUrl() != xds.TypeURL {
 			continue // not asked for: neither taken nor refused
 		}
-		if err := stream.Send(s.answer(response)); err != nil {
+		answer := s.answer(response)
+		s.sending.Lock()
+		err = stream.Send(answer)
+		s.sending.Unlock()
+		if err != nil {
 			return fmt.Errorf("answer: %w", streamError(stream, err))
 		}
 		s.exchanged = true
+	}
+}
+
+// goodbye unsubscribes, so that nobody waits for this node any more, and ends the stream once the control plane has taken
+// that, or too much time has passed.
+func (s *session) goodbye(stream discovery.AggregatedDiscoveryService_DeltaAggregatedResourcesClient, end context.CancelFunc) {
+	time.AfterFunc(goodbyeWithin, end)
+	s.sending.Lock()
+	defer s.sending.Unlock()
+	request := &discovery.DeltaDiscoveryRequest{TypeUrl: xds.TypeURL, ResourceNamesUnsubscribe: s.client.o.Domains}
+	if stream.Send(request) != nil || stream.CloseSend() != nil {
+		end()
 	}
 }
 
@@ -84,6 +117,9 @@ func (s *session) first() *discovery.DeltaDiscoveryRequest {
 		Node: &core.Node{
 			Id: o.Node, UserAgentName: o.Program,
 			UserAgentVersionType: &core.Node_UserAgentVersion{UserAgentVersion: o.Version},
+			Metadata: &structpb.Struct{Fields: map[string]*structpb.Value{
+				xds.InstanceField: structpb.NewStringValue(s.client.instance),
+			}},
 		},
 		TypeUrl:                 xds.TypeURL,
 		ResourceNamesSubscribe:  o.Domains,
@@ -140,6 +176,7 @@ func refusal(rejections []*xdspb.Rejection) *status.Status {
 
 // take collects the resources, and commits the domains whose own resource is among them.
 func (s *session) take(response *discovery.DeltaDiscoveryResponse) (rejections []*xdspb.Rejection) {
+	lineage, _, _ := xds.ParseDomainVersion(response.GetSystemVersionInfo())
 	var commits []*discovery.Resource
 	for _, r := range response.GetResources() {
 		domain, rule := xds.SplitName(r.GetName())
@@ -149,7 +186,7 @@ func (s *session) take(response *discovery.DeltaDiscoveryResponse) (rejections [
 		case rule == "":
 			commits = append(commits, r)
 		default:
-			s.step(domain).add(r)
+			s.step(domain, lineage).add(r)
 		}
 	}
 	for _, name := range response.GetRemovedResources() {
@@ -159,26 +196,27 @@ func (s *session) take(response *discovery.DeltaDiscoveryResponse) (rejections [
 		case rule == "":
 			s.client.unknown(domain)
 		default:
-			s.step(domain).remove(name)
+			s.step(domain, lineage).remove(name)
 		}
 	}
 	for _, own := range commits {
-		rejections = append(rejections, s.commit(own)...)
+		rejections = append(rejections, s.commit(own, lineage)...)
 	}
 	return rejections
 }
 
-func (s *session) step(domain string) *step {
-	if s.steps[domain] == nil {
-		s.steps[domain] = newStep()
+// step returns what was collected for the domain. What came of another history is forgotten: it is no part of this set.
+func (s *session) step(domain, lineage string) *step {
+	if at := s.steps[domain]; at == nil || at.lineage != lineage {
+		s.steps[domain] = newStep(lineage)
 	}
 	return s.steps[domain]
 }
 
 // commit ends the domain's step: rules and domain take effect together.
-func (s *session) commit(own *discovery.Resource) []*xdspb.Rejection {
+func (s *session) commit(own *discovery.Resource, lineage string) []*xdspb.Rejection {
 	c, name := s.client, own.GetName()
-	collected := s.step(name)
+	collected := s.step(name, lineage)
 	delete(s.steps, name)
 	next, rejections, err := c.held[name].after(collected, own, c.o.Sink.Check)
 	if err != nil {
