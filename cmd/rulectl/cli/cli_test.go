@@ -207,7 +207,7 @@ func normal(ts *testscript.TestScript, neg bool, args []string) {
 
 func TestScripts(t *testing.T) {
 	t.Parallel()
-	runScripts(t, "validate", "apply", "refused", "conflict", "get", "promote", "rollback", "sidecars", "wait", "no-server", "usage")
+	runScripts(t, "validate", "fmt", "explain", "later", "apply", "refused", "conflict", "get", "promote", "rollback", "sidecars", "wait", "no-server", "usage")
 }
 
 func TestC16MisspeltKeyIsNamedAndNothingIsStored(t *testing.T) {

@@ -58,6 +58,10 @@ func (a *app) explain(err error) int {
 	case errors.As(err, &invalid):
 		a.complain("the rules are not valid, and nothing was stored: %s", count(len(invalid.Problems), "error"))
 		return exitFailed
+	case errors.Is(err, rules.ErrUnavailable) && !rpcstatus.Answered(err) && !strings.Contains(err.Error(), dialing):
+		a.complain("the connection to the control plane at %s broke before it answered: %s", a.server, err)
+		a.adviseLook()
+		return exitFailed
 	case errors.Is(err, rules.ErrUnavailable) && !rpcstatus.Answered(err):
 		a.complain("no control plane answers at %s: %s", a.server, dialText(err))
 		a.advise("start one with:  controlplane dev", "or name another: --server HOST:PORT, or RULECTL_SERVER")
@@ -97,10 +101,13 @@ func (a *app) adviseLook() {
 	}
 }
 
+// dialing is how gRPC's text of a connection that was never made goes on.
+const dialing = "Error while dialing: "
+
 // dialText is the part of gRPC's text that says why there is no connection.
 func dialText(err error) string {
 	text := err.Error()
-	if _, after, ok := strings.Cut(text, "Error while dialing: "); ok {
+	if _, after, ok := strings.Cut(text, dialing); ok {
 		text = strings.TrimSuffix(after, `"`)
 	}
 	return text

@@ -7,11 +7,13 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
+	"github.com/headgate/headgate/cmd/rulectl/ruletest"
 	"github.com/headgate/headgate/rules/rulefile"
 )
 
@@ -22,8 +24,8 @@ func (a *app) filesFlag(cmd *cobra.Command) {
 	cmd.Flags().StringArrayVarP(&a.files, "filename", "f", nil, "rule file, directory of rule files, or - for standard input; may be repeated")
 }
 
-// readFiles reads what -f names, in order. Of a directory it reads the .yaml, .yml and .json files, not those of
-// directories below it: says so, since a rule that is not read is not applied.
+// readFiles reads what -f names, in order. Of a directory, and those below it, it reads the rule files: see
+// readDirectory.
 func (a *app) readFiles() ([]rulefile.File, error) {
 	if len(a.files) == 0 {
 		return nil, usagef("no rule file is named: use -f FILE, -f DIR or -f -")
@@ -55,28 +57,38 @@ func (a *app) readPath(path string) ([]rulefile.File, error) {
 	return []rulefile.File{f}, err
 }
 
+// ofRules is what a rule file says somewhere, be it with a mistake in one of the two.
+var ofRules = regexp.MustCompile(`headgate/v|kind["']?\s*:\s*["']?RuleSet`)
+
+// readDirectory reads the .yaml, .yml and .json files that speak of rules: not tests, nor editor schemas. Of other files
+// with these endings it says that they are not read, since a rule that is not read is not applied.
 func (a *app) readDirectory(dir string) ([]rulefile.File, error) {
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		return nil, fileError(err)
-	}
 	var list []rulefile.File
-	for _, e := range entries {
-		path := filepath.Join(dir, e.Name())
+	err := filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
+		hidden := path != dir && strings.HasPrefix(entry.Name(), ".")
 		switch {
-		case strings.HasPrefix(e.Name(), "."):
-			continue
-		case e.IsDir():
-			fmt.Fprintf(a.io.Err, "note: %s is a directory and is not read; name it with -f as well\n", path)
-			continue
-		case !slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(path)):
-			continue
+		case err != nil:
+			return fileError(err)
+		case hidden && entry.IsDir():
+			return fs.SkipDir
+		case hidden || entry.IsDir() || strings.HasSuffix(path, ".schema.json"),
+			!slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(path)):
+			return nil
 		}
 		f, err := readFile(path)
-		if err != nil {
-			return nil, err
+		switch {
+		case err != nil:
+			return err
+		case ruletest.IsTest(path, f.Content):
+		case !ofRules.Match(f.Content):
+			fmt.Fprintf(a.io.Err, "note: %s says no kind: RuleSet and is not read\n", path)
+		default:
+			list = append(list, f)
 		}
-		list = append(list, f)
+		return nil
+	})
+	if err != nil {
+		return nil, err
 	}
 	if len(list) == 0 {
 		return nil, fmt.Errorf("there is no rule file in %s: their names end with .yaml, .yml or .json", dir)

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -165,13 +166,32 @@ func becomes(stable, candidate string) string {
 // said is what a table shows of a spec. It is read leniently, so that an older rulectl shows what it knows of a newer
 // spec.
 type said struct {
-	Owner  string   `json:"owner"`
-	Key    []string `json:"key"`
+	Owner  string    `json:"owner"`
+	Key    []keyPart `json:"key"`
 	Limits []struct {
-		Name string `json:"name"`
-		Rate string `json:"rate"`
+		Name   string            `json:"name"`
+		Rate   string            `json:"rate"`
+		By     string            `json:"by"`
+		Values map[string]string `json:"values"`
 	} `json:"limits"`
 	known bool
+}
+
+// keyPart is a source, or an object that says from where and what is done to it.
+type keyPart string
+
+// UnmarshalJSON reads either form.
+func (k *keyPart) UnmarshalJSON(b []byte) error {
+	if len(b) > 0 && b[0] == '"' {
+		return json.Unmarshal(b, (*string)(k))
+	}
+	var o struct {
+		From string `json:"from"`
+		As   string `json:"as"`
+	}
+	err := json.Unmarshal(b, &o)
+	*k = keyPart(cmp.Or(o.As, o.From))
+	return err
 }
 
 func (v *versionItem) said() said {
@@ -189,13 +209,20 @@ func (s said) key() string {
 	case len(s.Key) == 0:
 		return "(all)"
 	}
-	return strings.Join(s.Key, ",")
+	parts := make([]string, len(s.Key))
+	for i, k := range s.Key {
+		parts[i] = string(k)
+	}
+	return strings.Join(parts, ",")
 }
 
 func (s said) limits() string {
 	list := make([]string, len(s.Limits))
 	for i, l := range s.Limits {
 		list[i] = strings.TrimSpace(l.Name + " " + l.Rate)
+		if l.By != "" {
+			list[i] += fmt.Sprintf(" or %s by %s", count(len(l.Values), "other"), l.By)
+		}
 	}
 	return strings.Join(list, ", ")
 }

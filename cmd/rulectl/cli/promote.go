@@ -2,6 +2,8 @@ package cli
 
 import (
 	"context"
+	"strconv"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -49,31 +51,42 @@ func (a *app) promote(ctx context.Context, rule string, to rules.Percent) error 
 }
 
 func (a *app) rollbackCommand() *cobra.Command {
+	var to string
 	cmd := &cobra.Command{
 		Use:     "rollback RULE",
 		Aliases: []string{"undo"},
-		Short:   "Undo a rule's last step",
+		Short:   "Undo a rule's last step, or go back to a version",
 		Long: "Rollback drops a candidate beside a stable version, moves a candidate without one back to shadow, and otherwise\n" +
-			"restores the version that was in force before. It needs no file, and nothing is lost: it is a new revision.\n\n" +
+			"restores the version that was in force before. With --to it makes that version the stable, from any state.\n" +
+			"It needs no file, and nothing is lost: it is a new revision. A rollback right after a rollback changes nothing.\n\n" +
 			"RULE is DOMAIN/NAME, or a name with -d.",
-		Example: "  rulectl rollback public-api/login -m \"refusals on checkout\" --wait",
+		Example: "  rulectl rollback public-api/login -m \"refusals on checkout\" --wait\n" +
+			"  rulectl rollback public-api/login --to v7 --wait",
 		GroupID: groupChange,
 		Args:    cobra.ExactArgs(1),
-		RunE:    a.run(func(ctx context.Context, args []string) error { return a.rollback(ctx, args[0]) }),
+		RunE:    a.run(func(ctx context.Context, args []string) error { return a.rollback(ctx, args[0], to) }),
 	}
+	cmd.Flags().StringVar(&to, "to", "", "version to make the stable, such as v7; by default the last step is undone")
 	a.domainFlag(cmd, "domain of the rule")
 	a.changeFlags(cmd)
 	return cmd
 }
 
-func (a *app) rollback(ctx context.Context, rule string) error {
+func (a *app) rollback(ctx context.Context, rule, to string) error {
 	domain, name, err := a.ruleName(rule)
 	if err != nil {
 		return err
 	}
+	version := int64(0)
+	if to != "" {
+		version, err = strconv.ParseInt(strings.TrimPrefix(to, "v"), 10, 64)
+		if err != nil || version < 1 {
+			return usagef("--to: %q is not a version, such as v7", to)
+		}
+	}
 	next := func(step *adminpb.Step) string { return "next: rulectl get rule " + step.GetRule() }
 	return a.change(ctx, change{next: next, do: func(ctx context.Context, client adminpb.AdminServiceClient) ([]*adminpb.Outcome, error) {
-		resp, err := client.Rollback(ctx, &adminpb.RollbackRequest{Domain: domain, Rule: name, Message: a.message})
+		resp, err := client.Rollback(ctx, &adminpb.RollbackRequest{Domain: domain, Rule: name, To: version, Message: a.message})
 		return []*adminpb.Outcome{resp.GetOutcome()}, err
 	}})
 }

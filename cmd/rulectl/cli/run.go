@@ -81,8 +81,9 @@ func (a *app) rootCommand() *cobra.Command {
 
 	root.AddGroup(&cobra.Group{ID: groupAuthor, Title: "Write rules (no server needed):"},
 		&cobra.Group{ID: groupChange, Title: "Change:"}, &cobra.Group{ID: groupLook, Title: "Look:"})
-	root.AddCommand(a.validateCommand(), a.applyCommand(), a.promoteCommand(), a.rollbackCommand(), a.getCommand(),
+	root.AddCommand(a.validateCommand(), a.fmtCommand(), a.explainCommand(), a.applyCommand(), a.promoteCommand(), a.rollbackCommand(), a.getCommand(),
 		a.sidecarCommand(), a.versionCommand())
+	root.AddCommand(a.initCommand(), a.simulateCommand(), a.testCommand(), a.backtestCommand())
 	return root
 }
 

@@ -15,20 +15,24 @@ import (
 )
 
 func (a *app) validateCommand() *cobra.Command {
+	var strict bool
 	cmd := &cobra.Command{
-		Use:     "validate -f FILE|DIR|-",
-		Short:   "Check rule files, without a server",
-		Example: "  rulectl validate -f rules/\n  cat rules.yaml | rulectl validate -f -",
+		Use:   "validate -f FILE|DIR|-",
+		Short: "Check rule files, without a server",
+		Long: "Validate prints everything that is wrong with rule files, each with a stable code, its place and what would be\n" +
+			"right, and after the errors what is valid and probably not meant. Errors fail; warnings fail with --strict.",
+		Example: "  rulectl validate -f rules/\n  cat rules.yaml | rulectl validate -f - --strict",
 		GroupID: groupAuthor,
 		Args:    cobra.NoArgs,
-		RunE:    a.run(func(context.Context, []string) error { return a.validate() }),
+		RunE:    a.run(func(context.Context, []string) error { return a.validate(strict) }),
 	}
 	a.filesFlag(cmd)
+	cmd.Flags().BoolVar(&strict, "strict", false, "warnings fail, too")
 	return cmd
 }
 
 // validate prints findings as data, on standard output: they are what was asked for.
-func (a *app) validate() error {
+func (a *app) validate(strict bool) error {
 	files, err := a.readFiles()
 	if err != nil {
 		return err
@@ -41,6 +45,8 @@ func (a *app) validate() error {
 	var problems []rules.Problem
 	if invalid != nil {
 		problems = invalid.Problems
+	} else {
+		problems = rulefile.Warnings(sets)
 	}
 	if a.output == outputJSON {
 		if err := printList(a, "ProblemList", problemItems(problems)); err != nil {
@@ -50,37 +56,52 @@ func (a *app) validate() error {
 		printProblems(a.io.Out, problems, files)
 		printVerdict(a.io.Out, sets, problems, files)
 	}
-	if invalid != nil {
+	if invalid != nil || strict && len(problems) > 0 {
 		return explained{exitFailed}
 	}
 	return nil
 }
 
 func printVerdict(w io.Writer, sets []rulefile.RuleSet, problems []rules.Problem, files []rulefile.File) {
-	if len(problems) > 0 {
-		fmt.Fprintf(w, "%s in %s\n", count(len(problems), "error"), count(len(files), "file"))
+	warnings := 0
+	for _, p := range problems {
+		if p.Warning {
+			warnings++
+		}
+	}
+	if failures := len(problems) - warnings; failures > 0 {
+		fmt.Fprintf(w, "%s in %s\n", count(failures, "error"), count(len(files), "file"))
 		return
 	}
 	n := 0
 	for _, set := range sets {
 		n += len(set.Rules)
 	}
-	fmt.Fprintf(w, "✔ valid: %s of %s in %s\n", count(n, "rule"), count(len(sets), "domain"), count(len(files), "file"))
+	fmt.Fprintf(w, "✔ valid: %s of %s in %s", count(n, "rule"), count(len(sets), "domain"), count(len(files), "file"))
+	if warnings > 0 {
+		fmt.Fprintf(w, ", with %s", count(warnings, "warning"))
+	}
+	fmt.Fprintln(w)
 }
 
 type problemItem struct {
-	Code    string `json:"code"`
-	File    string `json:"file,omitempty"`
-	Line    int    `json:"line,omitempty"`
-	Column  int    `json:"column,omitempty"`
-	Path    string `json:"path,omitempty"`
-	Message string `json:"message"`
+	Severity string `json:"severity"`
+	Code     string `json:"code"`
+	File     string `json:"file,omitempty"`
+	Line     int    `json:"line,omitempty"`
+	Column   int    `json:"column,omitempty"`
+	Path     string `json:"path,omitempty"`
+	Message  string `json:"message"`
 }
 
 func problemItems(problems []rules.Problem) []problemItem {
 	list := make([]problemItem, len(problems))
 	for i, p := range problems {
-		list[i] = problemItem(p)
+		severity := "error"
+		if p.Warning {
+			severity = "warning"
+		}
+		list[i] = problemItem{severity, p.Code, p.File, p.Line, p.Column, p.Path, p.Message}
 	}
 	return list
 }
