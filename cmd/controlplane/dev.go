@@ -35,6 +35,7 @@ type devConfig struct {
 	sidecar      sidecar.Config
 	dataDir      string // "": a temporary one, removed at the end
 	quiet        bool
+	insecure     bool
 }
 
 func defaultDevConfig() devConfig {
@@ -62,6 +63,7 @@ func devCommand() *cobra.Command {
 	f.StringVar(&config.sidecar.OpsListen, "ops-listen", config.sidecar.OpsListen, "address of the sidecar's operations port")
 	f.StringVar(&config.dataDir, "data-dir", "", "folder that keeps rules between runs; a temporary one by default")
 	f.BoolVar(&config.quiet, "quiet", false, "log only warnings and errors")
+	f.BoolVar(&config.insecure, "insecure", false, "listen on addresses that others reach, though nobody is asked who they are")
 	return c
 }
 
@@ -77,6 +79,10 @@ func runDev(ctx context.Context, config devConfig, stdout, stderr io.Writer) (er
 		}
 		defer func() { err = errors.Join(err, os.RemoveAll(config.dataDir)) }()
 	}
+	if err := os.MkdirAll(config.dataDir, 0o700); err != nil {
+		return fmt.Errorf("--data-dir: %w", err)
+	}
+	config.controlPlane.Insecure, config.sidecar.Insecure = config.insecure, config.insecure
 	config.controlPlane.Database = filepath.Join(config.dataDir, "headgate.db")
 	config.sidecar.LastGood = filepath.Join(config.dataDir, "last-good")
 
@@ -110,13 +116,14 @@ func runDev(ctx context.Context, config devConfig, stdout, stderr io.Writer) (er
 		return service.Close()
 	})
 	group.Go(func() error {
-		if err := applyDemo(running, plane.GRPCAddr().String()); err != nil {
+		fresh, err := applyDemo(running, plane.GRPCAddr().String())
+		if err != nil {
 			if running.Err() != nil {
 				return nil // stopped before it was up
 			}
 			return err
 		}
-		welcome(stdout, plane, gate)
+		welcome(stdout, plane, gate, fresh)
 		return nil
 	})
 	return group.Wait()
@@ -127,8 +134,9 @@ func hello(w http.ResponseWriter, r *http.Request) {
 	_, _ = fmt.Fprintf(w, "hello from the demo service: %s %q\n", r.Method, r.URL.Path) //nolint:gosec // plain text
 }
 
-// applyDemo applies the demo rules as rulectl would, unless an earlier run has, and waits until the sidecar has them.
-func applyDemo(ctx context.Context, address string) (err error) {
+// applyDemo applies the demo rules as rulectl would, and waits until the sidecar has them; unless an earlier run has:
+// fresh is false then.
+func applyDemo(ctx context.Context, address string) (fresh bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
 	conn, err := grpc.NewClient(address,
@@ -137,22 +145,22 @@ func applyDemo(ctx context.Context, address string) (err error) {
 		grpc.WithStreamInterceptor(rpcstatus.StreamClient()),
 	)
 	if err != nil {
-		return fmt.Errorf("apply the demo rules: %w", err)
+		return false, fmt.Errorf("apply the demo rules: %w", err)
 	}
 	defer func() { err = errors.Join(err, conn.Close()) }()
 	admin := adminpb.NewAdminServiceClient(conn)
 	known, err := admin.ListRules(ctx, &adminpb.ListRulesRequest{Domain: demoDomain}, grpc.WaitForReady(true))
 	if err != nil {
-		return fmt.Errorf("look for the demo rules: %w", err)
+		return false, fmt.Errorf("look for the demo rules: %w", err)
 	}
 	if len(known.GetRules()) > 0 {
-		return nil
+		return false, nil
 	}
 	applied, err := admin.Apply(ctx, &adminpb.ApplyRequest{
 		Files: []*adminpb.File{{Name: "demo.yaml", Content: demoRules}}, Message: "demo rules",
 	})
 	if err != nil {
-		return fmt.Errorf("apply the demo rules: %w", err)
+		return false, fmt.Errorf("apply the demo rules: %w", err)
 	}
 	for _, o := range applied.GetOutcomes() {
 		stream, err := admin.Await(ctx, &adminpb.AwaitRequest{Domain: o.GetDomain(), Revision: o.GetRevision()})
@@ -160,15 +168,19 @@ func applyDemo(ctx context.Context, address string) (err error) {
 			_, err = stream.Recv()
 		}
 		if !errors.Is(err, io.EOF) {
-			return fmt.Errorf("wait for the sidecar: %w", err)
+			return false, fmt.Errorf("wait for the sidecar: %w", err)
 		}
 	}
-	return nil
+	return true, nil
 }
 
-func welcome(w io.Writer, plane *app.App, gate *sidecar.App) {
+func welcome(w io.Writer, plane *app.App, gate *sidecar.App, fresh bool) {
+	state := "The demo rules are in shadow: they count what they would refuse, and refuse nothing."
+	if !fresh {
+		state = "The rules stand as the last run left them: see rulectl get rules."
+	}
 	_, _ = fmt.Fprintf(w, `
-headgate is running. The demo rules are in shadow: they count what they would refuse, and refuse nothing.
+headgate is running. %[4]s
 
   service behind the sidecar   http://%[1]s/v1/hello
   sidecar metrics              http://%[2]s/metrics
@@ -183,5 +195,5 @@ Try it in another terminal, in this folder:
   go run ./cmd/rulectl --server %[3]s rollback demo/api-key --wait
 
 Stop it with Ctrl-C.
-`, gate.ProxyAddr(), gate.OpsAddr(), plane.GRPCAddr())
+`, gate.ProxyAddr(), gate.OpsAddr(), plane.GRPCAddr(), state)
 }

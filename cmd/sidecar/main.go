@@ -51,16 +51,18 @@ func command() *cobra.Command {
 		},
 	}
 	f := c.Flags()
-	f.StringVar(&config.NodeID, "node-id", config.NodeID, "identity in the fleet")
+	f.StringVar(&config.NodeID, "node-id", config.NodeID, "identity in the fleet; by default the name of the host and the port of the proxy")
 	f.StringSliceVar(&config.Domains, "domain", config.Domains, "domain whose rules to hold; the proxy enforces those of the first")
 	f.StringVar(&config.ControlPlane, "controlplane", config.ControlPlane, "address of the control plane")
-	f.StringVar(&config.Store, "store", config.Store, `where counters live: redis://HOST:PORT, or "memory" for this sidecar alone`)
+	f.StringVar(&config.Store, "store", config.Store, `where counters live: redis://[USER:PASSWORD@]HOST:PORT[/DB], or "memory" for this sidecar alone`)
+	f.Lookup("store").DefValue = app.DefaultConfig().Store // one from the environment may hold a password
 	f.DurationVar(&config.StoreBudget, "store-budget", config.StoreBudget, "how long a decision may wait for the store before the rule's failure mode decides")
 	f.StringVar(&config.Upstream, "upstream", config.Upstream, "URL of the service behind the proxy")
 	f.StringVar(&config.ProxyListen, "listen", config.ProxyListen, "address of the proxy")
 	f.StringVar(&config.OpsListen, "ops-listen", config.OpsListen, "address of /metrics, /livez and /readyz")
 	f.StringVar(&config.LastGood, "last-good", config.LastGood, "file that keeps the last good rules, to start without the control plane")
 	f.StringSliceVar(&config.TrustedProxies, "trusted-proxy", config.TrustedProxies, "address or CIDR of a proxy whose X-Forwarded-For is believed")
+	f.IntVar(&config.TrustedHops, "trusted-hops", config.TrustedHops, "believe every peer, and take the client from that many entries from the right of X-Forwarded-For")
 	f.BoolVar(&config.Insecure, "insecure", config.Insecure, "listen on addresses that others reach")
 	return c
 }

@@ -62,10 +62,11 @@ func New(ctx context.Context, config Config, log *slog.Logger) (_ *App, err erro
 			err = errors.Join(err, a.Close())
 		}
 	}()
-	if err := a.open(ctx, log); err != nil {
+	// The ports first: a program that cannot have them leaves no new database behind.
+	if err := a.listen(); err != nil {
 		return nil, err
 	}
-	if err := a.listen(); err != nil {
+	if err := a.open(ctx, log); err != nil {
 		return nil, err
 	}
 	registry := prometheus.NewRegistry()
@@ -132,8 +133,11 @@ func (a *App) operations(gatherer prometheus.Gatherer) http.Handler {
 	mux.Handle("GET /metrics", promhttp.HandlerFor(gatherer, promhttp.HandlerOpts{}))
 	mux.HandleFunc("GET /livez", func(http.ResponseWriter, *http.Request) {})
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
-		if _, _, loaded := a.cache.Head(); !loaded || a.stopping.Load() {
-			w.WriteHeader(http.StatusServiceUnavailable)
+		switch _, _, loaded := a.cache.Head(); {
+		case a.stopping.Load():
+			http.Error(w, "stopping", http.StatusServiceUnavailable)
+		case !loaded:
+			http.Error(w, "the database has not been read yet", http.StatusServiceUnavailable)
 		}
 	})
 	return mux

@@ -55,11 +55,9 @@ func (c Config) Validate() error {
 	if c.Poll == 0 && c.NoListen {
 		bad("poll", "is off, and so are notifications: nothing would tell of changes")
 	}
-	if !c.Insecure {
-		for _, l := range []struct{ flag, address string }{{"grpc-listen", c.GRPCListen}, {"http-listen", c.HTTPListen}} {
-			if !isLoopback(l.address) {
-				bad(l.flag, "%s is not a loopback address, and nobody is asked who they are; --insecure allows it", l.address)
-			}
+	for _, l := range []struct{ flag, address string }{{"grpc-listen", c.GRPCListen}, {"http-listen", c.HTTPListen}} {
+		if err := checkListen(l.address, c.Insecure); err != nil {
+			bad(l.flag, "%w", err)
 		}
 	}
 	return errors.Join(problems...)
@@ -69,11 +67,15 @@ func (c Config) isPostgres() bool {
 	return strings.HasPrefix(c.Database, "postgres://") || strings.HasPrefix(c.Database, "postgresql://")
 }
 
-func isLoopback(address string) bool {
+// checkListen says why an address is not listened on: others reach it, and nobody is asked who they are.
+func checkListen(address string, insecure bool) error {
 	host, _, err := net.SplitHostPort(address)
 	if err != nil {
-		return false
+		return fmt.Errorf("%q is not HOST:PORT", address)
 	}
 	ip, err := netip.ParseAddr(host)
-	return host == "localhost" || err == nil && ip.IsLoopback()
+	if !insecure && host != "localhost" && (err != nil || !ip.IsLoopback()) {
+		return fmt.Errorf("%s is not a loopback address, and nobody is asked who they are; --insecure allows it", address)
+	}
+	return nil
 }

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"os"
 	"runtime/debug"
 	"sync/atomic"
 	"time"
@@ -47,24 +48,39 @@ func New(config Config, log *slog.Logger) (_ *App, err error) {
 	if err := config.Validate(); err != nil {
 		return nil, err
 	}
-	a := &App{log: log.With("component", "sidecar", "node", config.NodeID)}
+	a := &App{}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, a.Close())
 		}
 	}()
+	if err := a.listen(config); err != nil {
+		return nil, err
+	}
+	if config.NodeID == "" {
+		config.NodeID = a.defaultNodeID()
+	}
+	a.log = log.With("component", "sidecar", "node", config.NodeID)
+	if len(config.Domains) > 1 {
+		a.log.Warn("the proxy enforces the rules of the first domain only", "enforced", config.Domains[0], "held", config.Domains[1:])
+	}
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	limiter, err := a.openLimiter(config)
+	limiter, err := a.openLimiter(config, registry)
 	if err != nil {
 		return nil, err
 	}
 	counts := meter.New(registry)
-	engine := enforce.NewEngine(limiter, counts, log)
+	engine := enforce.NewEngine(limiter, counts, log, enforce.WithLocal(memlimit.New()))
+	registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "headgate_store_up", Help: "1 while the store of counters answers; 0 while the failure modes of the rules decide.",
+	}, func() float64 {
+		if engine.StoreUp() {
+			return 1
+		}
+		return 0
+	}))
 	if err := a.subscribe(config, inForce{engine: engine, meter: counts}, registry, log); err != nil {
-		return nil, err
-	}
-	if err := a.listen(config); err != nil {
 		return nil, err
 	}
 	upstream, err := url.Parse(config.Upstream)
@@ -76,22 +92,28 @@ func New(config Config, log *slog.Logger) (_ *App, err error) {
 		return nil, fmt.Errorf("--trusted-proxy: %w", err)
 	}
 	door := proxy.New(engine, proxy.Options{
-		Domain: config.Domains[0], Upstream: upstream, TrustedProxies: trusted, Log: log,
+		Domain: config.Domains[0], Upstream: upstream, TrustedProxies: trusted, TrustedHops: config.TrustedHops,
+		Log: log, Registerer: registry,
 	})
 	a.proxyHTTP = &http.Server{Handler: door, ReadHeaderTimeout: 10 * time.Second}
 	a.opsHTTP = &http.Server{Handler: a.operations(registry), ReadHeaderTimeout: 10 * time.Second}
 	return a, nil
 }
 
-func (a *App) openLimiter(config Config) (enforce.Limiter, error) {
-	addr, err := config.redisAddr()
+func (a *App) openLimiter(config Config, reg prometheus.Registerer) (enforce.Limiter, error) {
+	if config.Store == InMemory {
+		return memlimit.New(), nil
+	}
+	options, err := redislimit.ParseURL(config.Store)
 	if err != nil {
 		return nil, fmt.Errorf("--store: %w", err)
 	}
-	if addr == "" {
-		return memlimit.New(), nil
-	}
-	limiter := redislimit.New(redislimit.Options{Addr: addr, Budget: config.StoreBudget})
+	options.Budget = config.StoreBudget
+	limiter := redislimit.New(options)
+	reg.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{
+		Name: "headgate_stale_states_total",
+		Help: "Counters dropped because they were more than one window ahead of Redis's clock: a failover to a server with an older one.",
+	}, func() float64 { return float64(limiter.Stale()) }))
 	a.release = append(a.release, limiter.Close)
 	return limiter, nil
 }
@@ -111,6 +133,19 @@ func (a *App) subscribe(config Config, sink subscribe.Sink, reg prometheus.Regis
 	}
 	a.client, err = subscribe.New(o)
 	return err
+}
+
+// defaultNodeID tells the sidecars of one host apart by the port of their proxy.
+func (a *App) defaultNodeID() string {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "localhost"
+	}
+	_, port, err := net.SplitHostPort(a.proxyAt.Addr().String())
+	if err != nil {
+		return host
+	}
+	return host + "-" + port
 }
 
 func programVersion() string {
@@ -153,16 +188,17 @@ func (a *App) OpsAddr() net.Addr { return a.opsAt.Addr() }
 func (a *App) operations(gatherer prometheus.Gatherer) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(gatherer, promhttp.HandlerOpts{}))
-	probe := func(ok func() bool) http.HandlerFunc {
-		return func(w http.ResponseWriter, _ *http.Request) {
-			if !ok() {
-				w.WriteHeader(http.StatusServiceUnavailable)
-			}
+	ready := func(w http.ResponseWriter, stopping bool) {
+		switch {
+		case stopping:
+			http.Error(w, "stopping", http.StatusServiceUnavailable)
+		case !a.client.Ready():
+			http.Error(w, "no rules yet: neither from the control plane nor from the last good file", http.StatusServiceUnavailable)
 		}
 	}
-	mux.Handle("GET /livez", probe(func() bool { return true }))
-	mux.Handle("GET /startupz", probe(a.client.Ready))
-	mux.Handle("GET /readyz", probe(func() bool { return a.client.Ready() && !a.stopping.Load() }))
+	mux.HandleFunc("GET /livez", func(http.ResponseWriter, *http.Request) {})
+	mux.HandleFunc("GET /startupz", func(w http.ResponseWriter, _ *http.Request) { ready(w, false) })
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) { ready(w, a.stopping.Load()) })
 	return mux
 }
 

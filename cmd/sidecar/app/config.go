@@ -11,7 +11,7 @@ import (
 	"net"
 	"net/netip"
 	"net/url"
-	"os"
+	"strings"
 	"time"
 
 	"github.com/headgate/headgate/enforce/redislimit"
@@ -23,27 +23,23 @@ const InMemory = "memory"
 
 // Config are the settings of a sidecar. In the environment their names begin with HEADGATE_.
 type Config struct {
-	NodeID         string        `env:"NODE_ID"`      // identity in the fleet; the host's name by default
+	NodeID         string        `env:"NODE_ID"`      // identity in the fleet; "": the host's name and the proxy's port
 	Domains        []string      `env:"DOMAIN"`       // whose rules it holds; the proxy enforces those of the first
 	ControlPlane   string        `env:"CONTROLPLANE"` // address of the control plane's gRPC port
-	Store          string        `env:"STORE"`        // redis://HOST:PORT, or "memory"
+	Store          string        `env:"STORE"`        // a redis:// URL, or "memory"
 	StoreBudget    time.Duration `env:"STORE_BUDGET"`
 	Upstream       string        `env:"UPSTREAM"` // URL of the service behind the proxy
 	ProxyListen    string        `env:"LISTEN"`
 	OpsListen      string        `env:"OPS_LISTEN"`
 	LastGood       string        `env:"LAST_GOOD"`     // file of the last good set; "" keeps none
 	TrustedProxies []string      `env:"TRUSTED_PROXY"` // addresses and CIDRs whose X-Forwarded-For is believed
+	TrustedHops    int           `env:"TRUSTED_HOPS"`  // above 0: take the client from that many entries from the right
 	Insecure       bool          `env:"INSECURE"`      // listen on addresses that others reach
 }
 
 // DefaultConfig returns the defaults.
 func DefaultConfig() Config {
-	host, err := os.Hostname()
-	if err != nil {
-		host = "" // Validate asks for a name then
-	}
 	return Config{
-		NodeID:       host,
 		ControlPlane: "127.0.0.1:18000",
 		Store:        "redis://127.0.0.1:6379",
 		StoreBudget:  redislimit.DefaultBudget,
@@ -59,9 +55,6 @@ func (c Config) Validate() error {
 	bad := func(flag, format string, args ...any) {
 		problems = append(problems, fmt.Errorf("--%s: "+format, append([]any{flag}, args...)...))
 	}
-	if c.NodeID == "" {
-		bad("node-id", "is missing")
-	}
 	if len(c.Domains) == 0 {
 		bad("domain", "is missing: name at least one domain")
 	}
@@ -70,11 +63,16 @@ func (c Config) Validate() error {
 			bad("domain", "%s", problem)
 		}
 	}
-	if _, err := c.redisAddr(); err != nil {
-		bad("store", "%w", err)
+	if c.Store != InMemory {
+		if _, err := redislimit.ParseURL(c.Store); err != nil {
+			bad("store", "neither %q nor a Redis: %w", InMemory, err)
+		}
 	}
 	if _, err := c.trusted(); err != nil {
 		bad("trusted-proxy", "%w", err)
+	}
+	if c.TrustedHops < 0 || c.TrustedHops > 0 && len(c.TrustedProxies) > 0 {
+		bad("trusted-hops", "is a number from 1, and takes the place of --trusted-proxy")
 	}
 	if c.StoreBudget <= 0 {
 		bad("store-budget", "%v is not a positive duration", c.StoreBudget)
@@ -82,29 +80,28 @@ func (c Config) Validate() error {
 	if u, err := url.Parse(c.Upstream); err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
 		bad("upstream", "%q is not an http:// or https:// URL", c.Upstream)
 	}
-	if !c.Insecure {
-		for flag, address := range map[string]string{"listen": c.ProxyListen, "ops-listen": c.OpsListen} {
-			if !isLoopback(address) {
-				bad(flag, "%s is not a loopback address; --insecure allows it", address)
-			}
+	for flag, address := range map[string]string{"listen": c.ProxyListen, "ops-listen": c.OpsListen} {
+		if err := checkListen(address, c.Insecure); err != nil {
+			bad(flag, "%w", err)
 		}
+	}
+	if _, port, err := net.SplitHostPort(c.ControlPlane); err != nil || strings.Trim(port, "0123456789") != "" {
+		bad("controlplane", "%q is not HOST:PORT", c.ControlPlane)
 	}
 	return errors.Join(problems...)
 }
 
-// redisAddr returns the Redis of Store; "" for InMemory.
-func (c Config) redisAddr() (string, error) {
-	if c.Store == InMemory {
-		return "", nil
+// checkListen says why an address is not listened on: others reach it, and nobody said that they may.
+func checkListen(address string, insecure bool) error {
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return fmt.Errorf("%q is not HOST:PORT", address)
 	}
-	u, err := url.Parse(c.Store)
-	if err != nil || u.Scheme != "redis" || u.Host == "" || u.Path != "" && u.Path != "/" {
-		return "", fmt.Errorf("%q is neither redis://HOST:PORT nor %q", c.Store, InMemory)
+	ip, err := netip.ParseAddr(host)
+	if !insecure && host != "localhost" && (err != nil || !ip.IsLoopback()) {
+		return fmt.Errorf("%s is not a loopback address; --insecure allows it", address)
 	}
-	if u.Port() == "" {
-		return net.JoinHostPort(u.Hostname(), "6379"), nil
-	}
-	return u.Host, nil
+	return nil
 }
 
 // trusted returns TrustedProxies as prefixes; an address is the prefix that holds only it.
@@ -122,13 +119,4 @@ func (c Config) trusted() ([]netip.Prefix, error) {
 		list = append(list, prefix.Masked())
 	}
 	return list, nil
-}
-
-func isLoopback(address string) bool {
-	host, _, err := net.SplitHostPort(address)
-	if err != nil {
-		return false
-	}
-	ip, err := netip.ParseAddr(host)
-	return host == "localhost" || err == nil && ip.IsLoopback()
 }

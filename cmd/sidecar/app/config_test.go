@@ -22,14 +22,14 @@ func config() app.Config {
 func TestValidateNamesEveryBadSetting(t *testing.T) {
 	t.Parallel()
 	c := config()
-	c.NodeID, c.Domains, c.Store, c.StoreBudget = "", []string{"Upper"}, "memcached://x", 0
-	c.Upstream, c.ProxyListen, c.OpsListen, c.TrustedProxies = "127.0.0.1:9000", ":8080", "10.0.0.1:8082", []string{"10.0.0.0/99"}
+	c.Domains, c.Store, c.StoreBudget, c.ControlPlane = []string{"Upper"}, "memcached://x", 0, "http://plane"
+	c.Upstream, c.ProxyListen, c.OpsListen, c.TrustedProxies = "127.0.0.1:9000", ":8080", "8082", []string{"10.0.0.0/99"}
 	err := c.Validate()
 	if err == nil {
 		t.Fatal("accepted")
 	}
 	for _, flag := range []string{
-		"node-id", "domain", "store", "store-budget", "upstream", "listen", "ops-listen", "trusted-proxy",
+		"controlplane", "domain", "store", "store-budget", "upstream", "listen", "ops-listen", "trusted-proxy",
 	} {
 		if !strings.Contains(err.Error(), "--"+flag+": ") {
 			t.Errorf("%v does not name --%s", err, flag)

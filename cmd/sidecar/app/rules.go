@@ -18,9 +18,11 @@ var _ subscribe.Sink = inForce{}
 // Check has nothing to add: a spec that decodes is one that this program enforces.
 func (inForce) Check(*rules.Rule) error { return nil }
 
-// Apply swaps the domain's rules. The series of new versions exist before the first request meets them.
+// Apply swaps the domain's rules. The series of new versions exist before the first request meets them, and those of old
+// ones go after the last.
 func (f inForce) Apply(u subscribe.Update) {
 	index := rules.NewIndex(u.Domain, u.Rules)
 	f.meter.Install(index)
 	f.engine.Swap(index)
+	f.meter.Retire(u.Domain.Name)
 }
