@@ -17,7 +17,7 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: test
-test: deps build vet tidy lint check-generated unit ## everything that CI checks
+test: deps build vet tidy lint check-generated unit fuzz ## everything that CI checks
 
 .PHONY: deps
 deps: ## install gcc, Postgres and Redis for the tests, where they are missing
@@ -55,6 +55,17 @@ check-generated: ## fail when generated code differs from its source
 .PHONY: unit
 unit: ## all tests, with the race detector
 	go test -race -timeout $(TEST_TIMEOUT) $(TESTFLAGS) $(PKG)
+
+# How long each fuzz target runs.
+FUZZTIME ?= 20s
+
+.PHONY: fuzz
+fuzz: ## every fuzz target, for FUZZTIME each
+	test/tools/fuzz.sh $(FUZZTIME)
+
+.PHONY: bench
+bench: ## what a lookup and a decision cost
+	go test -run '^$$' -bench . ./rules ./enforce
 
 .PHONY: binaries
 binaries: ## build the three commands into bin/
