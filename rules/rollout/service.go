@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -29,16 +30,11 @@ type Why struct {
 	Message string
 }
 
-// NamedSpec is one rule of a file.
-type NamedSpec struct {
-	Name string
-	Spec rules.Spec
-}
-
 // A Step is what a change did to one rule.
 type Step struct {
 	Rule          string // "domain/name"
 	Before, After string // the states in words; Before is "" for a new rule
+	Warnings      []rules.Problem
 }
 
 // Outcome is the result of a change.
@@ -50,7 +46,7 @@ type Outcome struct {
 
 // Apply makes the specs the newest of their rules in the domain: see [Apply] for what becomes of each. Rules of the
 // domain that specs does not name stay as they are. All of it happens, or nothing.
-func (s *Service) Apply(ctx context.Context, domain string, specs []NamedSpec, why Why) (Outcome, error) {
+func (s *Service) Apply(ctx context.Context, domain string, specs []rules.NamedSpec, why Why) (Outcome, error) {
 	return s.commit(ctx, domain, ActionApply, domain, why, func(tx Tx) ([]rules.Rule, []rules.Rule, string, error) {
 		standing, err := tx.Rules(ctx)
 		if err != nil {
@@ -59,6 +55,9 @@ func (s *Service) Apply(ctx context.Context, domain string, specs []NamedSpec, w
 		byName := make(map[string]rules.Rule, len(standing))
 		for _, r := range standing {
 			byName[r.Name] = r
+		}
+		if err := refuseCopies(domain, standing, specs); err != nil {
+			return nil, nil, "", err
 		}
 		var before, after []rules.Rule
 		for _, named := range specs {
@@ -193,14 +192,54 @@ func (s *Service) Refused(ctx context.Context, domain string, action Action, tar
 	return refusal
 }
 
+// refuseCopies refuses a spec that says the same as another rule of the domain would then: two rules equal in all but
+// name are one rule that counts twice.
+func refuseCopies(domain string, standing []rules.Rule, specs []rules.NamedSpec) error {
+	list := slices.Clone(specs)
+	for _, r := range standing {
+		named := func(s rules.NamedSpec) bool { return s.Name == r.Name }
+		if !slices.ContainsFunc(specs, named) {
+			list = append(list, rules.NamedSpec{Name: r.Name, Spec: newest(&r).Spec})
+		}
+	}
+	for _, pair := range rules.SameRules(list) {
+		if pair.First < len(specs) { // of two that stand already, this change is not the cause
+			return fmt.Errorf("%w: %s/%s would say the same as %s/%s: leave one of them out, or make them differ in more than text",
+				rules.ErrInvalid, domain, list[pair.First].Name, domain, list[pair.Second].Name)
+		}
+	}
+	return nil
+}
+
+// newest is the version that was applied last: the candidate, where there is one.
+func newest(r *rules.Rule) *rules.Version {
+	if r.Candidate != nil {
+		return r.Candidate
+	}
+	return r.Stable
+}
+
+// steps says what became of each rule. A new spec is compared with the one in force, or the one being tried.
 func steps(before, after []rules.Rule) []Step {
-	was := make(map[string]string, len(before))
+	was := make(map[string]*rules.Rule, len(before))
 	for i := range before {
-		was[before[i].UID] = before[i].State()
+		was[before[i].UID] = &before[i]
 	}
 	list := make([]Step, len(after))
 	for i := range after {
-		list[i] = Step{Rule: after[i].ID(), Before: was[after[i].UID], After: after[i].State()}
+		list[i] = Step{Rule: after[i].ID(), After: after[i].State()}
+		old := was[after[i].UID]
+		if old == nil {
+			continue
+		}
+		list[i].Before = old.State()
+		if now := newest(&after[i]); now.Number > newest(old).Number {
+			from := old.Stable
+			if from == nil {
+				from = old.Candidate
+			}
+			list[i].Warnings = rules.CompareLimits(&from.Spec, &now.Spec)
+		}
 	}
 	return list
 }

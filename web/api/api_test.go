@@ -71,6 +71,32 @@ func TestApplyMakesOneOutcomeForEachDomain(t *testing.T) {
 	}
 }
 
+// One wrong digit and every customer gets 429: a limit that changes ten times or more is said out loud.
+func TestApplyWarnsOfATenfoldChange(t *testing.T) {
+	t.Parallel()
+	s, _ := setup(t)
+	apply(t, s, file("1", "a", "x", "600/min"))
+	promote(t, s, "a", "x", 10_000)
+	for limit, warned := range map[string]bool{"60/min": true, "61/min": false, "6000/min": true} {
+		step := apply(t, s, file("1", "a", "x", limit)).GetOutcomes()[0].GetSteps()[0]
+		if got := len(step.GetWarnings()) > 0; got != warned {
+			t.Errorf("600/min to %s: warnings %q, want some: %v", limit, step.GetWarnings(), warned)
+		}
+	}
+}
+
+// Two rules equal in everything but their names are one rule that counts twice, also when they come one after the other.
+func TestC17CopyOfAStandingRuleIsRefused(t *testing.T) {
+	t.Parallel()
+	s, _ := setup(t)
+	apply(t, s, file("1", "a", "x", "600/min"))
+	_, err := s.Apply(t.Context(), &adminpb.ApplyRequest{Files: []*adminpb.File{file("2", "a", "y", "600/min")}})
+	if !errors.Is(err, rules.ErrInvalid) || !strings.Contains(err.Error(), "a/y would say the same as a/x") {
+		t.Errorf("got %v, want a refusal that names both", err)
+	}
+	apply(t, s, file("2", "a", "y", "500/min"))
+}
+
 // envoyproxy/ratelimit#653: a misspelt key was told only to a log.
 func TestC16RefusedAttemptsAreInTheAuditTrail(t *testing.T) {
 	t.Parallel()

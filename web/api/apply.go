@@ -32,7 +32,7 @@ func (s *Server) Apply(ctx context.Context, req *adminpb.ApplyRequest) (*adminpb
 	var resp adminpb.ApplyResponse
 	var stored []string
 	for _, set := range sets {
-		out, err := s.service.Apply(ctx, set.Domain, namedSpecs(set), why)
+		out, err := s.service.Apply(ctx, set.Domain, set.Named(), why)
 		if err != nil && len(stored) > 0 {
 			return nil, fmt.Errorf("%w; already stored is %s", err, strings.Join(stored, ", "))
 		}
@@ -106,12 +106,4 @@ func decode(files []*adminpb.File) ([]rulefile.RuleSet, error) {
 		return nil, &rules.ValidationError{Problems: later}
 	}
 	return sets, nil
-}
-
-func namedSpecs(set rulefile.RuleSet) []rollout.NamedSpec {
-	list := make([]rollout.NamedSpec, len(set.Rules))
-	for i, r := range set.Rules {
-		list[i] = rollout.NamedSpec{Name: r.Name, Spec: r.Spec}
-	}
-	return list
 }

@@ -149,6 +149,9 @@ func outcomeMessage(domain string, out rollout.Outcome) *adminpb.Outcome {
 	m := &adminpb.Outcome{Domain: domain, Revision: out.Revision, Note: out.Note, Steps: make([]*adminpb.Step, len(out.Steps))}
 	for i, step := range out.Steps {
 		m.Steps[i] = &adminpb.Step{Rule: step.Rule, Before: step.Before, After: step.After}
+		for _, w := range step.Warnings {
+			m.Steps[i].Warnings = append(m.Steps[i].Warnings, w.String())
+		}
 	}
 	return m
 }

@@ -69,6 +69,9 @@ func (a *app) printOutcomes(outcomes []*adminpb.Outcome) {
 				continue
 			}
 			fmt.Fprintf(a.io.Out, "  ~ %s: %s -> %s\n", step.GetRule(), oneLine(step.GetBefore()), oneLine(step.GetAfter()))
+			for _, w := range step.GetWarnings() {
+				fmt.Fprintf(a.io.Out, "    %s\n", oneLine(w))
+			}
 		}
 	}
 }
@@ -108,6 +111,8 @@ type stepItem struct {
 	Rule   string `json:"rule"`
 	Before string `json:"before,omitempty"` // absent: a new rule
 	After  string `json:"after"`
+
+	Warnings []string `json:"warnings,omitempty"`
 }
 
 func changeItems(outcomes []*adminpb.Outcome, waits []*wait) []changeItem {
@@ -115,7 +120,7 @@ func changeItems(outcomes []*adminpb.Outcome, waits []*wait) []changeItem {
 	for i, o := range outcomes {
 		items[i] = changeItem{Domain: o.GetDomain(), Revision: o.GetRevision(), Note: o.GetNote(), Steps: []stepItem{}}
 		for _, step := range o.GetSteps() {
-			items[i].Steps = append(items[i].Steps, stepItem{step.GetRule(), step.GetBefore(), step.GetAfter()})
+			items[i].Steps = append(items[i].Steps, stepItem{step.GetRule(), step.GetBefore(), step.GetAfter(), step.GetWarnings()})
 		}
 		if i < len(waits) {
 			items[i].Wait = waits[i].item()

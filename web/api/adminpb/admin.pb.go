@@ -248,10 +248,12 @@ func (x *Outcome) GetNote() string {
 
 // Step is what a change did to one rule, in words.
 type Step struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Rule          string                 `protobuf:"bytes,1,opt,name=rule,proto3" json:"rule,omitempty"`
-	Before        string                 `protobuf:"bytes,2,opt,name=before,proto3" json:"before,omitempty"`
-	After         string                 `protobuf:"bytes,3,opt,name=after,proto3" json:"after,omitempty"`
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Rule   string                 `protobuf:"bytes,1,opt,name=rule,proto3" json:"rule,omitempty"`
+	Before string                 `protobuf:"bytes,2,opt,name=before,proto3" json:"before,omitempty"`
+	After  string                 `protobuf:"bytes,3,opt,name=after,proto3" json:"after,omitempty"`
+	// What is unusual about it, such as "warning HG0209: limits[0].rate: …".
+	Warnings      []string `protobuf:"bytes,4,rep,name=warnings,proto3" json:"warnings,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -305,6 +307,13 @@ func (x *Step) GetAfter() string {
 		return x.After
 	}
 	return ""
+}
+
+func (x *Step) GetWarnings() []string {
+	if x != nil {
+		return x.Warnings
+	}
+	return nil
 }
 
 type ListRulesRequest struct {
@@ -1107,11 +1116,12 @@ const file_web_api_adminpb_admin_proto_rawDesc = "" +
 	"\x06domain\x18\x01 \x01(\tR\x06domain\x12\x1a\n" +
 	"\brevision\x18\x02 \x01(\x03R\brevision\x12-\n" +
 	"\x05steps\x18\x03 \x03(\v2\x17.headgate.admin.v1.StepR\x05steps\x12\x12\n" +
-	"\x04note\x18\x04 \x01(\tR\x04note\"H\n" +
+	"\x04note\x18\x04 \x01(\tR\x04note\"d\n" +
 	"\x04Step\x12\x12\n" +
 	"\x04rule\x18\x01 \x01(\tR\x04rule\x12\x16\n" +
 	"\x06before\x18\x02 \x01(\tR\x06before\x12\x14\n" +
-	"\x05after\x18\x03 \x01(\tR\x05after\"*\n" +
+	"\x05after\x18\x03 \x01(\tR\x05after\x12\x1a\n" +
+	"\bwarnings\x18\x04 \x03(\tR\bwarnings\"*\n" +
 	"\x10ListRulesRequest\x12\x16\n" +
 	"\x06domain\x18\x01 \x01(\tR\x06domain\"B\n" +
 	"\x11ListRulesResponse\x12-\n" +
