@@ -6,6 +6,7 @@ import (
 	"maps"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/headgate/headgate/rules"
 )
@@ -17,7 +18,8 @@ type Engine struct {
 	recorder Recorder
 	log      *slog.Logger
 
-	storeDown atomic.Bool // the limiter failed the last time it was asked
+	storeDown atomic.Bool  // the limiter failed the last time it was asked
+	told      atomic.Int64 // when its failure was logged, in nanoseconds
 
 	mu       sync.Mutex // serialises Swap
 	programs atomic.Pointer[map[string]*program]
@@ -100,15 +102,21 @@ func (e *Engine) decide(ctx context.Context, p *program, reqs []*rules.Request) 
 	return a.compose(verdicts)
 }
 
-// note keeps whether the limiter answers, and tells of each change once.
+// tellEvery bounds how often the engine tells of a store that comes and goes.
+const tellEvery = 10 * time.Second
+
+// note keeps whether the limiter answers, and tells of a change unless it told of one just before.
 func (e *Engine) note(err error) {
 	down := err != nil
 	if e.storeDown.Load() == down || e.storeDown.Swap(down) == down {
 		return
 	}
-	if down {
-		e.log.Warn("the store does not answer: the failure modes of the rules decide", "err", err)
-	} else {
+	now, told := time.Now().UnixNano(), e.told.Load()
+	switch {
+	case down && (now-told < int64(tellEvery) || !e.told.CompareAndSwap(told, now)):
+	case down:
+		e.log.Warn("the store does not answer in time: the failure modes of the rules decide", "err", err)
+	case now-told > int64(tellEvery):
 		e.log.Info("the store answers again")
 	}
 }

@@ -77,14 +77,14 @@ func (w *warner) client(s *Spec) {
 	}
 }
 
-const trustedHeaders = "let the gateway set it, and name it in trusted_headers, which are believed only from trusted_proxies"
+const trustGateway = "let the gateway set it, and strip what clients send"
 
 // remedy says what makes a value trustworthy.
 func remedy(s Source) string {
 	if s.kind == sourceHeader {
-		return trustedHeaders
+		return trustGateway
 	}
-	return "use a header that the gateway sets instead, named in trusted_headers"
+	return "use a value that the gateway sets instead, stripped from what clients send"
 }
 
 func (w *warner) exemption(e *Exemption) {
@@ -99,7 +99,7 @@ func (w *warner) exemption(e *Exemption) {
 
 func remedyFor(kind string) string {
 	if kind == "header" {
-		return trustedHeaders
+		return trustGateway
 	}
 	return remedy(Source{})
 }

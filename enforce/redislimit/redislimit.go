@@ -79,9 +79,12 @@ func New(o Options) *Limiter {
 			DB:        o.DB,
 			TLSConfig: o.TLS,
 			// One attempt: a repeated charge would be taken twice.
-			MaxRetries:            -1,
-			DialerRetries:         1,
-			DialTimeout:           o.Budget,
+			MaxRetries:    -1,
+			DialerRetries: 1,
+			// Connections are made ahead of the requests that need them: a decision's budget is too short for both. One that
+			// is being made when a budget ends is kept for the next.
+			DialTimeout:           time.Second,
+			MinIdleConns:          16,
 			ReadTimeout:           o.Budget,
 			WriteTimeout:          o.Budget,
 			PoolTimeout:           o.Budget,

@@ -60,6 +60,8 @@ const (
 	ActionPromote  Action = "promote"
 	ActionAbort    Action = "abort"
 	ActionRollback Action = "rollback"
+	// ActionRollbackTo names its version. A rollback after it undoes it, as it does any other step.
+	ActionRollbackTo Action = "rollback-to"
 )
 
 // Record is one entry of the audit trail: who did what, when and why, and what it made of the rules.

@@ -101,9 +101,14 @@ func (s *Service) Promote(ctx context.Context, domain, name string, to rules.Per
 	})
 }
 
-// Rollback undoes a rule's last step: see [Rollback]. With a version above 0 it makes that one the stable, from any state.
+// Rollback undoes a rule's last step: see [Rollback]. With a version above 0 it makes that one the stable, from any
+// state; it must have been in force before.
 func (s *Service) Rollback(ctx context.Context, domain, name string, version int64, why Why) (Outcome, error) {
-	return s.commit(ctx, domain, ActionRollback, domain+"/"+name, why, func(tx Tx) ([]rules.Rule, []rules.Rule, string, error) {
+	action := ActionRollback
+	if version > 0 {
+		action = ActionRollbackTo
+	}
+	return s.commit(ctx, domain, action, domain+"/"+name, why, func(tx Tx) ([]rules.Rule, []rules.Rule, string, error) {
 		was, err := tx.Rule(ctx, name)
 		if err != nil {
 			return nil, nil, "", err
@@ -114,11 +119,11 @@ func (s *Service) Rollback(ctx context.Context, domain, name string, version int
 		}
 		will, changed, reason := Rollback(was, history, tx.Revision())
 		if version > 0 {
-			to, known := versionOf(version, history)
-			if !known {
-				return nil, nil, "", fmt.Errorf("%w: %s has no version v%d", rules.ErrNotFound, was.ID(), version)
+			to, err := rollbackTarget(&was, version, history)
+			if err != nil {
+				return nil, nil, "", err
 			}
-			will, changed = RollbackTo(was, to)
+			will, changed = RollbackTo(was, *to)
 			reason = "it is " + was.State()
 		}
 		if !changed {
@@ -126,6 +131,20 @@ func (s *Service) Rollback(ctx context.Context, domain, name string, version int
 		}
 		return []rules.Rule{was}, []rules.Rule{will}, "", nil
 	})
+}
+
+func rollbackTarget(r *rules.Rule, version int64, history []Entry) (*rules.Version, error) {
+	to, known := stableOf(version, history)
+	switch {
+	case to != nil:
+		return to, nil
+	case slices.Contains(known, version):
+		return nil, &rules.ConflictError{
+			Rule: r.ID(), State: r.State(),
+			Hint: fmt.Sprintf("v%d has never been in force, so there is no way back to it; promote a candidate instead", version),
+		}
+	}
+	return nil, fmt.Errorf("%w: %s has no version v%d; it has had v%d to v%d", rules.ErrNotFound, r.ID(), version, known[0], known[len(known)-1])
 }
 
 // Rules returns the rules of a domain by name, or of all domains when domain is "".

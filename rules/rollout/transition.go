@@ -2,6 +2,7 @@ package rollout
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/headgate/headgate/rules"
 )
@@ -91,7 +92,7 @@ func Promote(r rules.Rule, to rules.Percent, revision int64) (rules.Rule, bool, 
 // It reports false, with the reason, when there is nothing to undo. History is oldest first and ends with r.
 func Rollback(r rules.Rule, history []Entry, revision int64) (after rules.Rule, changed bool, reason string) {
 	if len(history) > 0 && history[len(history)-1].Action == ActionRollback {
-		return r, false, "the last change was a rollback; to go back further name the version, as in rollback --to v1"
+		return r, false, "the last change was a rollback; to go back further name the version with --to"
 	}
 	switch {
 	case r.Candidate != nil && r.Stable != nil:
@@ -121,16 +122,21 @@ func RollbackTo(r rules.Rule, v rules.Version) (rules.Rule, bool) {
 	return endTrial(r), true
 }
 
-// versionOf finds a version in a rule's history.
-func versionOf(number int64, history []Entry) (rules.Version, bool) {
+// stableOf finds a version that was in force before. Known are all the versions the rule has had. A version that never
+// was in force is promoted, not rolled back to: a rollback must not be the first to let it loose.
+func stableOf(number int64, history []Entry) (found *rules.Version, known []int64) {
 	for _, e := range history {
 		for _, v := range []*rules.Version{e.Rule.Stable, e.Rule.Candidate} {
-			if v != nil && v.Number == number {
-				return *v, true
+			if v != nil && !slices.Contains(known, v.Number) {
+				known = append(known, v.Number)
 			}
 		}
+		if v := e.Rule.Stable; v != nil && v.Number == number {
+			found = v
+		}
 	}
-	return rules.Version{}, false
+	slices.Sort(known)
+	return found, known
 }
 
 // inForceBefore returns the stable version that v first replaced, passing over versions that were rolled back from.
@@ -140,11 +146,13 @@ func inForceBefore(v rules.Version, history []Entry) *rules.Version {
 	var previous *rules.Version
 	for _, e := range history {
 		stable := e.Rule.Stable
-		if e.Action == ActionRollback && previous != nil && (stable == nil || stable.Number != previous.Number) {
+		back := e.Action == ActionRollback || e.Action == ActionRollbackTo
+		if back && previous != nil && (stable == nil || stable.Number != previous.Number) {
 			withdrawn[previous.Number] = true
 		}
 		if stable != nil && (previous == nil || stable.Number != previous.Number) {
 			stables = append(stables, stable)
+			delete(withdrawn, stable.Number) // somebody brought it back
 		}
 		previous = stable
 	}

@@ -82,6 +82,19 @@ func (l *life) rollback() string {
 	return reason
 }
 
+func (l *life) rollbackTo(number int64) {
+	l.t.Helper()
+	l.revision++
+	for _, e := range l.history {
+		if v := e.Rule.Stable; v != nil && v.Number == number {
+			next, _ := rollout.RollbackTo(l.rule, *v)
+			l.keep(rollout.ActionRollbackTo, next)
+			return
+		}
+	}
+	l.t.Fatalf("v%d was never in force", number)
+}
+
 func (l *life) is(want string) {
 	l.t.Helper()
 	if got := l.rule.State(); got != want {
@@ -199,13 +212,21 @@ func TestRollback(t *testing.T) {
 		"two versions":       {func(l *life) { l.promote(rules.AllKeys); stable(l, 50) }, "v1 stable", ""},
 		"shadow beside":      {func(l *life) { l.promote(rules.AllKeys); _ = l.apply(spec(50)) }, "v1 stable", ""},
 		"partial beside":     {func(l *life) { l.promote(rules.AllKeys); _ = l.apply(spec(50)); l.promote(100) }, "v1 stable", ""},
-		"twice":              {func(l *life) { l.promote(rules.AllKeys); stable(l, 50); l.rollback() }, "v1 stable", "the last change was a rollback; to go back further name the version, as in rollback --to v1"},
+		"twice":              {func(l *life) { l.promote(rules.AllKeys); stable(l, 50); l.rollback() }, "v1 stable", "the last change was a rollback; to go back further name the version with --to"},
 		"passes over a withdrawn one": {func(l *life) {
 			l.promote(rules.AllKeys)
 			stable(l, 50)
 			l.rollback() // from v2 to v1
 			stable(l, 70)
 		}, "v1 stable", ""},
+		"a version that was brought back counts again": {func(l *life) {
+			l.promote(rules.AllKeys)
+			stable(l, 50)
+			l.rollback()    // from v2 to v1
+			l.rollbackTo(2) // that was wrong
+			stable(l, 70)
+		}, "v2 stable", ""},
+		"after a named version": {func(l *life) { l.promote(rules.AllKeys); l.rollback(); l.rollbackTo(1) }, "v1 in shadow with no stable version", ""},
 		"passes over text": {func(l *life) {
 			l.promote(rules.AllKeys)
 			stable(l, 50)

@@ -112,6 +112,20 @@ func TestC30AppliedMeansApplied(t *testing.T) {
 	wantText(t, s.must("sidecar", "list"), "this node is picky")
 }
 
+// With names of pods as node ids, each rollout of a service would leave nodes behind that every wait hangs on.
+func TestStoppedSidecarIsNotWaitedFor(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	s.sidecar("stays", "d")
+	stopped := s.sidecar("stopped", "d")
+	wantText(t, s.apply(rule("5/d")), "2 of 2 sidecars acked")
+	if err := stopped.process.Interrupt(); err != nil {
+		t.Fatal(err)
+	}
+	wantText(t, s.apply(rule("6/d")), "1 of 1 sidecar acked")
+	wantText(t, s.must("sidecar", "list"), "• Gone")
+}
+
 // picky connects a node that refuses every rule.
 func (s *system) picky(name string) {
 	s.t.Helper()

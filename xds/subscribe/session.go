@@ -66,7 +66,7 @@ func (s *session) run(ctx context.Context) error {
 	s.opened = time.Now()
 	s.client.setConnected(true)
 	defer s.client.setConnected(false)
-	s.client.log.Info("connected to the control plane")
+	s.client.log.Debug("stream to the control plane opened")
 	for {
 		response, err := stream.Recv()
 		if err != nil {
@@ -225,6 +225,10 @@ func (s *session) commit(own *discovery.Resource, lineage string) []*xdspb.Rejec
 			s.steps[name] = collected
 		}
 		return []*xdspb.Rejection{reject(name, own.GetVersion(), err)}
+	}
+	if was := c.held[name]; was != nil && was.lineage != "" && was.lineage != next.lineage {
+		c.log.Warn("the control plane has another history: its rules take the place of those held",
+			"domain", name, "revision_before", was.info.Revision, "rules_before", len(was.rules), "rules", len(next.rules))
 	}
 	c.commit(next)
 	c.save()

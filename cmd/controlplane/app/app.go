@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"net"
 	"net/http"
+	"os"
 	"sync/atomic"
 	"time"
 
@@ -80,6 +82,9 @@ func (a *App) open(ctx context.Context, log *slog.Logger) (err error) {
 	if a.config.isPostgres() {
 		a.store, err = postgres.Open(ctx, a.config.Database, postgres.Options{NoListen: a.config.NoListen, Log: log})
 	} else {
+		if _, err := os.Stat(a.config.Database); errors.Is(err, fs.ErrNotExist) {
+			a.log.Info("the database file does not exist: a new one, without rules", "database", a.config.Database)
+		}
 		a.store, err = sqlite.Open(ctx, a.config.Database)
 	}
 	if err != nil {
@@ -175,7 +180,7 @@ func (a *App) Run(ctx context.Context) error {
 		<-running.Done()
 		return a.drain()
 	})
-	a.log.Info("control plane started", "grpc", a.GRPCAddr(), "http", a.HTTPAddr())
+	a.log.Info("control plane started", "grpc", a.GRPCAddr(), "http", a.HTTPAddr(), "database", a.config.databaseName())
 	err := group.Wait()
 	stopFleet()
 	err = errors.Join(err, <-saved)

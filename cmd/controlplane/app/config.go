@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"net/url"
 	"strings"
 	"time"
 )
@@ -65,6 +66,18 @@ func (c Config) Validate() error {
 
 func (c Config) isPostgres() bool {
 	return strings.HasPrefix(c.Database, "postgres://") || strings.HasPrefix(c.Database, "postgresql://")
+}
+
+// databaseName is the database without its password, for the log.
+func (c Config) databaseName() string {
+	if !c.isPostgres() {
+		return c.Database
+	}
+	u, err := url.Parse(c.Database)
+	if err != nil {
+		return "postgres"
+	}
+	return "postgres " + u.Host + u.Path
 }
 
 // checkListen says why an address is not listened on: others reach it, and nobody is asked who they are.

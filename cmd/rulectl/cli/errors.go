@@ -64,7 +64,7 @@ func (a *app) explain(err error) int {
 		return exitFailed
 	case errors.Is(err, rules.ErrUnavailable) && !rpcstatus.Answered(err):
 		a.complain("no control plane answers at %s: %s", a.server, dialText(err))
-		a.advise("start one with:  controlplane dev", "or name another: --server HOST:PORT, or RULECTL_SERVER")
+		a.advise("name another: --server HOST:PORT, or RULECTL_SERVER", "(sidecars go on without it; to try headgate on this machine: controlplane dev)")
 		return exitFailed
 	case errors.Is(err, context.DeadlineExceeded):
 		a.complain("the control plane at %s did not answer within %s", a.server, a.timeout)
