@@ -2,6 +2,7 @@ package enforce
 
 import (
 	"bytes"
+	"cmp"
 	"math"
 	"slices"
 
@@ -20,37 +21,93 @@ type asked struct {
 type askedVersion struct {
 	rule    *rules.Rule
 	version *rules.Version
+	plan    *versionPlan
 	whatIf  bool
 	key     rules.Key
 	request *rules.Request // which the key is of
 	denied  Reason         // refuses without asking a counter
-	// other is, for a what-if version, the one that would bind: a counter it has is not to be touched by a version that is
-	// only judged, where it does not charge it itself for this request.
-	other *versionPlan
-	from  int // its charges are charges[from:to]
-	to    int
+	spend   int64
+	numbers [rules.MaxLimits]Limit // of each limit of the plan; without a window it is unlimited
+	from    int                    // its charges are charges[from:to]
+	to      int
 }
 
-// ask makes the charges of all versions that match; or names the exemption that the requests meet.
+// ask makes the charges of all versions that match. Exempt descriptors meet no rule; when all of them are exempt, it
+// returns the name of an exemption.
 func (p *program) ask(reqs []*rules.Request) (a asked, exempt string) {
-	n := newNamer(p.index.Domain.Secret)
 	var buffer [16]rules.Hit
+	met := false
 	for _, req := range reqs {
 		if name, is := p.index.Exempt(req); is {
-			return asked{}, name
+			exempt = name
+			continue
 		}
+		met = true
 		for _, hit := range p.index.Lookup(req, buffer[:0]) {
 			a.failed += hit.Failed
 			if hit.Binding != nil {
-				p.askVersion(&a, &n, req, hit, false)
+				a.meet(p, req, hit.Rule, hit.Binding, false)
 			}
 			if hit.WhatIf != nil {
-				p.askVersion(&a, &n, req, hit, true)
+				a.meet(p, req, hit.Rule, hit.WhatIf, true)
 			}
 		}
 	}
+	if !met {
+		return asked{}, exempt
+	}
+	n := newNamer(p.index.Domain.Secret)
+	for i := range a.versions {
+		a.charge(p, &n, i)
+	}
 	a.own()
 	return a, ""
+}
+
+// meet notes a version that matches, with what it is to be asked. Met again with the same key, it is asked once, with the
+// larger cost and the stricter numbers: so the order of descriptors changes nothing, and none of them avoids a limit.
+func (a *asked) meet(p *program, req *rules.Request, rule *rules.Rule, version *rules.Version, whatIf bool) {
+	plan := p.plans[version]
+	v := askedVersion{rule: rule, version: version, plan: plan, whatIf: whatIf, key: rules.KeyOf(plan.spec, req), request: req}
+	missing := rules.MissingShared
+	if v.key.Missing() {
+		missing = plan.spec.Missing(req)
+	}
+	switch {
+	case missing == rules.MissingSkip:
+		return // the rule does not apply
+	case v.key.Repeated():
+		v.denied = ReasonMalformed
+	case missing == rules.MissingRefuse:
+		v.denied = ReasonMissingKey
+	}
+	v.spend = saturated(plan.spec.CostOf(req), req.Hits)
+	for i := range plan.limits {
+		v.numbers[i] = plan.limits[i].numbers(plan.spec, req)
+	}
+	for i := range a.versions {
+		was := &a.versions[i]
+		if was.version != version || was.whatIf != whatIf || !bytes.Equal(was.key.Encoded(), v.key.Encoded()) {
+			continue
+		}
+		was.spend, was.denied = max(was.spend, v.spend), cmp.Or(was.denied, v.denied)
+		for n := range was.numbers {
+			was.numbers[n] = stricter(was.numbers[n], v.numbers[n])
+		}
+		return
+	}
+	a.versions = append(a.versions, v)
+}
+
+// stricter is what fits both of two rates of one limit.
+func stricter(a, b Limit) Limit {
+	switch {
+	case a.Window == 0:
+		return b
+	case b.Window != 0:
+		a.Amount, a.Burst = min(a.Amount, b.Amount), min(a.Burst, b.Burst)
+	}
+	return a
 }
 
 func (a *asked) ruleNumber(r *rules.Rule) int {
@@ -61,60 +118,34 @@ func (a *asked) ruleNumber(r *rules.Rule) int {
 	return len(a.rules) - 1
 }
 
-func (p *program) askVersion(a *asked, n *namer, req *rules.Request, hit rules.Hit, whatIf bool) {
-	version := hit.Binding
-	if whatIf {
-		version = hit.WhatIf
-	}
-	plan := p.plans[version]
-	v := askedVersion{
-		rule: hit.Rule, version: version, whatIf: whatIf, key: rules.KeyOf(plan.spec, req), request: req, from: len(a.charges),
-	}
-	if whatIf {
-		v.other = p.plans[hit.Rule.Other(version)]
-	}
-	missing := rules.MissingShared
-	if v.key.Missing() {
-		missing = plan.spec.Missing(req)
-	}
-	if missing == rules.MissingSkip {
-		return // the rule does not apply
-	}
-	spend := saturated(plan.spec.CostOf(req), req.Hits)
-	if a.raise(&v, spend) {
+// charge asks each limit of a version.
+func (a *asked) charge(p *program, n *namer, version int) {
+	v := &a.versions[version]
+	v.from = len(a.charges)
+	rule, tag := a.ruleNumber(v.rule), n.tag(v.plan, v.key)
+	if v.denied != "" {
+		a.charges = append(a.charges, denied(rule, version, v.whatIf, tag))
+		a.limits = append(a.limits, "")
+		v.to = len(a.charges)
 		return
 	}
-	rule, tag := a.ruleNumber(hit.Rule), n.tag(plan, v.key)
-	switch {
-	case v.key.Repeated():
-		v.denied = ReasonMalformed
-	case missing == rules.MissingRefuse:
-		v.denied = ReasonMissingKey
+	// A counter of the version that would bind is not to be touched by one that is only judged, where the former does not
+	// charge it itself for this request.
+	var other *versionPlan
+	if v.whatIf {
+		other = p.plans[v.rule.Other(v.version)]
 	}
-	if v.denied != "" {
-		a.charges = append(a.charges, denied(rule, len(a.versions), whatIf, tag))
-		a.limits = append(a.limits, "")
-	} else {
-		a.charge(n, &v, plan, rule, tag, spend)
-	}
-	v.to = len(a.charges)
-	a.versions = append(a.versions, v)
-}
-
-// charge asks each limit of the version.
-func (a *asked) charge(n *namer, v *askedVersion, plan *versionPlan, rule int, tag [16]byte, spend int64) {
 	what := v.counters()
-	for i := range plan.limits {
-		l := &plan.limits[i]
-		numbers, limited := l.numbers(plan.spec, v.request)
-		if !limited {
+	for i := range v.plan.limits {
+		l := &v.plan.limits[i]
+		if v.numbers[i].Window == 0 {
 			continue
 		}
 		c := Charge{
-			Rule: rule, Version: len(a.versions), WhatIf: v.whatIf, Cost: spend, Limit: numbers, Tick: l.tick,
+			Rule: rule, Version: version, WhatIf: v.whatIf, Cost: v.spend, Limit: v.numbers[i], Tick: l.tick,
 			Actual: Counter{Tag: tag, ID: n.counter(l, v.key, roleActual, 0)},
 		}
-		c.Owns = !v.other.has(l) || a.charged(c.Actual)
+		c.Owns = !other.has(l) || a.charged(c.Actual)
 		c.Decides = c.Actual
 		if what != roleActual {
 			c.Decides.ID = n.counter(l, v.key, what, v.rule.Epoch)
@@ -122,6 +153,7 @@ func (a *asked) charge(n *namer, v *askedVersion, plan *versionPlan, rule int, t
 		a.charges = append(a.charges, c)
 		a.limits = append(a.limits, l.limit.Name)
 	}
+	v.to = len(a.charges)
 }
 
 // charged reports whether a charge was made for the counter. What binds is asked first.
@@ -134,34 +166,19 @@ func (v *versionPlan) has(l *limitPlan) bool {
 	return v != nil && slices.ContainsFunc(v.limits, func(o limitPlan) bool { return bytes.Equal(o.prefix, l.prefix) })
 }
 
-// numbers returns the limit's numbers for a request; false when it is unlimited.
-func (l *limitPlan) numbers(spec *rules.Spec, req *rules.Request) (Limit, bool) {
+// numbers returns the limit's numbers for a request; without a window where it is unlimited.
+func (l *limitPlan) numbers(spec *rules.Spec, req *rules.Request) Limit {
 	if l.limit.By == nil {
-		return l.rate, true
+		return l.rate
 	}
 	value, rate := l.limit.Choose(spec, req)
 	switch numbers, ok := l.values[value]; {
 	case rate.Unlimited:
-		return Limit{}, false
+		return Limit{}
 	case ok:
-		return numbers, true
+		return numbers
 	}
-	return l.rate, true
-}
-
-// raise makes a version that was asked for the same key before charge the larger cost, and reports whether there is one.
-func (a *asked) raise(v *askedVersion, spend int64) bool {
-	for i := range a.versions {
-		was := &a.versions[i]
-		if was.version != v.version || was.whatIf != v.whatIf || !bytes.Equal(was.key.Encoded(), v.key.Encoded()) {
-			continue
-		}
-		for c := was.from; c < was.to; c++ {
-			a.charges[c].Cost = max(a.charges[c].Cost, spend)
-		}
-		return true
-	}
-	return false
+	return l.rate
 }
 
 // saturated multiplies a cost with hits. Beyond 2^52 it stops: more than any limit can hold, and exact in Lua.

@@ -196,6 +196,28 @@ func TestDescriptors(t *testing.T) {
 	}
 }
 
+// The limit depended on the order of the descriptors, and one with an unlimited plan let the others avoid it.
+func TestDescriptorsOfOneKeyGetTheStricterPlan(t *testing.T) {
+	t.Parallel()
+	for _, plans := range [][]string{{"in", "free"}, {"free", "in"}, {"pro", "free"}, {"free", "pro"}} {
+		v := version(t, 1, "1/d")
+		v.Spec.Key = []rules.KeySource{source(t, "attr:t")}
+		by := source(t, "attr:plan").Source
+		v.Spec.Limits[0].By = &by
+		v.Spec.Limits[0].Values = map[string]rules.Rate{"in": {Unlimited: true}, "free": rate(t, "2/d"), "pro": rate(t, "5/d")}
+		b := setup(rule("r", v, nil))
+		var reqs []*rules.Request
+		for _, plan := range plans {
+			reqs = append(reqs, rules.FromDescriptor("d", map[string]string{"t": "a", "plan": plan}, 1))
+		}
+		for i, want := range []bool{true, true, false} {
+			if d := b.engine.DecideAll(t.Context(), reqs); d.Allowed != want || len(d.Outcomes) != 1 {
+				t.Errorf("%v, call %d: allowed %v with %d outcomes, want %v and one", plans, i+1, d.Allowed, len(d.Outcomes), want)
+			}
+		}
+	}
+}
+
 func TestExactDemandsNoOtherEntries(t *testing.T) {
 	t.Parallel()
 	v := version(t, 1, "10/d")

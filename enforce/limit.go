@@ -20,9 +20,10 @@ type Limit struct {
 
 // NewLimit returns the numbers of one rate of a limit.
 func NewLimit(l *rules.Limit, rate rules.Rate) Limit {
+	window := l.Window()
 	return Limit{
 		Sliding: l.Algorithm == rules.SlidingWindow, Amount: rate.Amount, Burst: rate.Burst, Ceiling: l.Ceiling(),
-		Window: int64(rate.Window / rules.Tick(rate.Window)),
+		Window: int64(window / rules.Tick(window)),
 	}
 }
 

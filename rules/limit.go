@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -228,20 +229,30 @@ func (l *Limit) Rates() []Rate {
 	return rates
 }
 
-// Window is the one window of all rates; 0 when all of them are unlimited.
+// Window is the one window of all rates; 0 when all of them are unlimited. A rate of 0 refuses whatever its window, so it
+// may be written with another one ("0/s") and is counted in that of the others.
 func (l *Limit) Window() time.Duration {
-	for _, r := range l.Rates() {
-		if !r.Unlimited {
-			return r.Window
+	window, zero := time.Duration(0), time.Duration(0)
+	see := func(r Rate) {
+		switch {
+		case r.Unlimited:
+		case r.Amount == 0:
+			zero = max(zero, r.Window)
+		default:
+			window = r.Window
 		}
 	}
-	return 0
+	for _, r := range l.Values {
+		see(r)
+	}
+	see(l.Rate) // last: it counts where the others are at odds with it, which validation reports
+	return cmp.Or(window, zero)
 }
 
 // Ceiling is the largest burst of a token bucket, or the largest amount of a sliding window, over all rates.
 func (l *Limit) Ceiling() int64 {
-	var most int64
-	for _, r := range l.Rates() {
+	most := l.Rate.Burst
+	for _, r := range l.Values {
 		most = max(most, r.Burst)
 	}
 	return most

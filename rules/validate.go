@@ -160,16 +160,17 @@ func (s *Spec) validateLimit(add report, l *Limit) {
 		add(CodeLimit, "algorithm", "%q is not known: use %s or %s", l.Algorithm, TokenBucket, SlidingWindow)
 		return
 	}
+	window, cost := l.Window(), s.largestCost()
 	check := func(at string, r Rate) {
 		err := r.check(l.Algorithm)
-		switch window := l.Window(); {
+		switch {
 		case err != nil:
 			add(CodeLimit, at, "%s", err)
 		case r.Unlimited || r.Amount == 0:
 		case r.Window != window:
 			add(CodeLimit, at, "limit %q: all values of a limit share one window; another one has %s", r, windowText(window))
-		case r.Burst < s.largestCost():
-			add(CodeLimit, at, "limit %q holds %d, but a request may cost %d: it could never pass", r, r.Burst, s.largestCost())
+		case r.Burst < cost:
+			add(CodeLimit, at, "limit %q holds %d, but a request may cost %d: it could never pass", r, r.Burst, cost)
 		}
 	}
 	check("rate", l.Rate)
@@ -180,6 +181,7 @@ func (s *Spec) validateLimit(add report, l *Limit) {
 		add(CodeLimit, "values", "a limit by %s has no values", *l.By)
 	case len(l.Values) > maxValues:
 		add(CodeLimit, "values", "a limit has at most %d values, here are %d", maxValues, len(l.Values))
+		return
 	}
 	if l.By != nil {
 		if l.By.kind == 0 {

@@ -43,21 +43,32 @@ type decoder struct {
 	problems []rules.Problem
 	reported map[position]bool // places that have a problem already: one fault is reported once
 	programs *programs
+	more     int // problems beyond maxProblems: counted, not written out
 }
 
 type position struct{ line, column int }
 
 func (d *decoder) place(line, column int, code, format string, args ...any) {
-	d.problems = append(d.problems, rules.Problem{
-		Code: code, File: d.file, Line: line, Column: column, Message: fmt.Sprintf(format, args...),
-	})
+	d.report(position{line, column}, code, "", format, args...)
 }
 
 func (d *decoder) problem(at *yaml.Node, code, path, format string, args ...any) {
 	d.reported[position{at.Line, at.Column}] = true
-	d.place(at.Line, at.Column, code, format, args...)
-	d.problems[len(d.problems)-1].Path = path
+	d.report(position{at.Line, at.Column}, code, path, format, args...)
 }
+
+func (d *decoder) report(at position, code, path, format string, args ...any) {
+	if d.full() {
+		d.more++
+		return
+	}
+	d.problems = append(d.problems, rules.Problem{
+		Code: code, File: d.file, Line: at.line, Column: at.column, Path: path, Message: fmt.Sprintf(format, args...),
+	})
+}
+
+// full reports that no further problem of the file will be shown. Looking for what was meant is in vain then.
+func (d *decoder) full() bool { return len(d.problems) >= maxProblems }
 
 // refuseHidden reports every anchor, alias and tag below the node. With them the same text means something else than it
 // says, and a short file can stand for a huge one. Depth is bounded by the parser, at 10,000.

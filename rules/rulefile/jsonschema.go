@@ -66,7 +66,7 @@ func objectSchema(o *Object) fragment {
 // The forms of values. Lengths are counted in characters here and in bytes by the decoder, which is at least as strict.
 const (
 	amountPattern = `[0-9](_*[0-9])*`
-	windowPattern = `0*[1-9]?[0-9]*(s|sec|second|min|minute|h|hour|d|day)`
+	windowPattern = `(0*[1-9][0-9]*)?(s|sec|second|min|minute|h|hour|d|day)`
 	ratePattern   = amountPattern + `/` + windowPattern
 	sourcePattern = `^(ip|ip/([1-9]|[1-9][0-9]|1[01][0-9]|12[0-8])|method|host|path|path\.[a-z0-9_-]{1,63}|` +
 		`header:[A-Za-z0-9!#$%&'*+.^_|~` + "`" + `-]{1,256}|(query|cookie|attr):[\s\S]{1,256})$`

@@ -61,6 +61,7 @@ func DecodeAll(files []File) ([]RuleSet, error) {
 	j := joiner{sets: map[string]int{}, places: map[string]Place{}}
 	programs := newPrograms()
 	order := map[string]int{}
+	more := 0
 	for i, f := range files {
 		order[f.Name] = i
 		d := decoder{file: f.Name, reported: map[position]bool{}, programs: programs}
@@ -68,14 +69,16 @@ func DecodeAll(files []File) ([]RuleSet, error) {
 			j.join(&d, set)
 		}
 		j.problems = append(j.problems, d.problems...)
+		more += d.more
 	}
 	for i := range j.list {
 		j.problems = append(j.problems, sameRules(&j.list[i])...)
 	}
 	sortProblems(j.problems, order)
-	if n := len(j.problems); n > maxProblems {
-		j.problems = append(j.problems[:maxProblems:maxProblems], rules.Problem{
-			Code: CodeSize, Message: fmt.Sprintf("%d more problems are left out", n-maxProblems),
+	shown := min(len(j.problems), maxProblems)
+	if more += len(j.problems) - shown; more > 0 {
+		j.problems = append(j.problems[:shown:shown], rules.Problem{
+			Code: CodeSize, Message: fmt.Sprintf("%d more problems are left out", more),
 		})
 	}
 	if len(j.problems) > 0 {

@@ -132,16 +132,6 @@ func RetryAfter(d *enforce.Decision) (seconds int64, ok bool) {
 	return max(1, seconds), true
 }
 
-// FindRule returns the rules of the list with a name, "name" or "domain/name".
-func FindRule(list []*rules.Rule, name string) (found []*rules.Rule) {
-	for _, r := range list {
-		if r.Name == name || strings.Contains(name, "/") && r.ID() == name {
-			found = append(found, r)
-		}
-	}
-	return found
-}
-
 // OneDomain returns the set of the domain named, or the only one where none is named.
 func OneDomain(sets []rulefile.RuleSet, name string) (*rulefile.RuleSet, error) {
 	names := make([]string, len(sets))

@@ -11,8 +11,8 @@ import (
 	"strings"
 )
 
-// ofKind finds the line by which a file is a test, in YAML and in JSON.
-var ofKind = regexp.MustCompile(`(?m)(?:^|[{,])\s*["']?kind["']?\s*:\s*["']?` + Kind + `\b`)
+// kindOf finds the kind of a file's first document, in YAML and in JSON: a key of the root, so without indentation.
+var kindOf = regexp.MustCompile(`(?m)(?:^|[{,]\s*)["']?kind["']?\s*:\s*["']?(\w+)`)
 
 // A File is a file of tests.
 type File struct {
@@ -61,7 +61,12 @@ var extensions = []string{".yaml", ".yml", ".json"}
 // IsTest reports whether a file is one of tests, by its name or by what it says.
 func IsTest(name string, content []byte) bool {
 	ext := filepath.Ext(name)
-	return slices.Contains(extensions, ext) && strings.HasSuffix(strings.TrimSuffix(name, ext), ".test") || ofKind.Match(content)
+	return slices.Contains(extensions, ext) && strings.HasSuffix(strings.TrimSuffix(name, ext), ".test") || isKind(content)
+}
+
+func isKind(content []byte) bool {
+	m := kindOf.FindSubmatch(content)
+	return m != nil && string(m[1]) == Kind
 }
 
 // search visits the files below a directory that may be tests, in order.
