@@ -7,7 +7,7 @@
 // with a stable code and its place. The form of a file is judged here (HG00xx); what a spec may say is judged by
 // package rules (HG01xx), and the places of its problems are found here again.
 //
-// [Format] and [FormatFile] write the one canonical form. Formatting keeps comments and meaning, or refuses: its result is
+// [FormatFile] writes the one canonical form. Formatting keeps comments and meaning, or refuses: its result is
 // read back and compared before it is handed out.
 //
 // A file comes from anywhere, so its size and the number of its parts are bounded before it is parsed. The package does
