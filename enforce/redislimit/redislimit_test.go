@@ -40,13 +40,14 @@ func TestLimiter(t *testing.T) {
 	limittest.Run(t, func(t *testing.T) limittest.Limiter { return open(t, addr) })
 }
 
-// threeRulesFourLimits is a request over three rules with four limits, one of them what-if.
+// threeRulesFourLimits is a request over three rules with four limits, one of them what-if. A token takes a minute to
+// drain, so that the keys are still there to be looked at.
 func threeRulesFourLimits() []enforce.Charge {
 	charges := []enforce.Charge{
-		limittest.Binding(0, limittest.NewCounter(), 100, 100),
-		limittest.Binding(1, limittest.NewCounter(), 100, 100),
-		limittest.Binding(1, limittest.NewCounter(), 200, 200),
-		limittest.Binding(2, limittest.NewCounter(), 100, 100),
+		limittest.Binding(0, limittest.NewCounter(), 1, 100),
+		limittest.Binding(1, limittest.NewCounter(), 1, 100),
+		limittest.Binding(1, limittest.NewCounter(), 1, 200),
+		limittest.Binding(2, limittest.NewCounter(), 1, 100),
 	}
 	charges[3].WhatIf, charges[3].Decides = true, limittest.NewCounter()
 	return charges
