@@ -24,7 +24,7 @@ func (a *app) applyCommand() *cobra.Command {
 			"name stay as they are.",
 		Example: "  rulectl apply -f rules/ -m \"pro plan to 600/min\" --wait",
 		GroupID: groupChange,
-		Args:    cobra.NoArgs,
+		Args:    onlyFiles,
 		RunE:    a.run(func(ctx context.Context, _ []string) error { return a.apply(ctx) }),
 	}
 	a.filesFlag(cmd)

@@ -38,7 +38,7 @@ func (a *app) backtestCommand() *cobra.Command {
 			"seconds), method, path, ip, headers and attrs. The numbers of malformed lines go to standard error.",
 		Example: "  rulectl backtest -f rules/ --log access.log\n  rulectl backtest -f rules/ --log access.log -o json",
 		GroupID: groupAuthor,
-		Args:    cobra.NoArgs,
+		Args:    onlyFiles,
 		RunE:    a.run(func(ctx context.Context, _ []string) error { return a.backtest(ctx, f) }),
 	}
 	a.filesFlag(cmd)

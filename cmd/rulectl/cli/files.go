@@ -24,6 +24,14 @@ func (a *app) filesFlag(cmd *cobra.Command) {
 	cmd.Flags().StringArrayVarP(&a.files, "filename", "f", nil, "rule file, directory of rule files, or - for standard input; may be repeated")
 }
 
+// onlyFiles refuses arguments of a command that takes its files by -f, and says how to name them.
+func onlyFiles(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	return usagef("%q: files are named with -f: %s -f %s", args[0], cmd.CommandPath(), args[0])
+}
+
 // readFiles reads what -f names, in order. Of a directory, and those below it, it reads the rule files: see
 // readDirectory.
 func (a *app) readFiles() ([]rulefile.File, error) {

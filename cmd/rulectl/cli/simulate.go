@@ -38,7 +38,7 @@ func (a *app) simulateCommand() *cobra.Command {
 		Example: "  rulectl simulate -f rules/ --request 'POST /v1/login' --ip 192.0.2.1 --repeat 20 --every 1s\n" +
 			"  rulectl simulate -f rules/ --request 'GET /v1/items?page=2' -H 'x-api-key: k1' --attr tenant=acme",
 		GroupID: groupAuthor,
-		Args:    cobra.NoArgs,
+		Args:    onlyFiles,
 		RunE:    a.run(func(ctx context.Context, _ []string) error { return a.simulate(ctx, f) }),
 	}
 	a.filesFlag(cmd)

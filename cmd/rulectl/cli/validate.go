@@ -23,7 +23,7 @@ func (a *app) validateCommand() *cobra.Command {
 			"right, and after the errors what is valid and probably not meant. Errors fail; warnings fail with --strict.",
 		Example: "  rulectl validate -f rules/\n  cat rules.yaml | rulectl validate -f - --strict",
 		GroupID: groupAuthor,
-		Args:    cobra.NoArgs,
+		Args:    onlyFiles,
 		RunE:    a.run(func(context.Context, []string) error { return a.validate(strict) }),
 	}
 	a.filesFlag(cmd)
