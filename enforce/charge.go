@@ -28,7 +28,7 @@ type Charge struct {
 	Tick  time.Duration // the unit of Limit.Window and of the stored times
 	// Decides is the counter that is read. It is Actual, or a what-if counter, which starts as a copy of Actual.
 	Decides Counter
-	// Actual counts what was admitted. Every admitted request is charged to it, whichever version binds.
+	// Actual counts what was admitted, whichever version binds.
 	Actual Counter
 	// Owns marks the one charge among those with the same Actual whose cost and numbers it is charged with. Where no
 	// charge owns it, it is not charged.

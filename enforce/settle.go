@@ -26,7 +26,9 @@ type Settlement struct {
 //   - A request is admitted when every binding charge fits. Then each actual counter is charged once, by the charge that
 //     owns it. When any binding charge does not fit, no actual counter changes.
 //   - A what-if version is taken when all its charges fit and no other rule's binding charges refuse: as if it stood in
-//     place of its rule's binding version, all else as it really is.
+//     place of its rule's binding version, all else as it really is. So a refused request changes one counter that may
+//     bind: where both sides of a cohort share the actual counter, the candidate decides by its what-if counter, which
+//     also takes what it would have admitted of requests that the stable refused.
 //   - A what-if counter that is met for the first time is stored as a copy of the actual one, even when the version
 //     refuses. It lives at least as long as the actual one has anything to tell its version, so it is written again
 //     whenever the actual one is. Where nothing is taken it is written as it was, as with a refusal of what binds: how

@@ -75,7 +75,8 @@ type generator struct {
 	rules  []generatedRule
 	// unsteady: every request has other numbers and may be on the other side of the cohort, and time may go back. Only
 	// with short windows, so that the whole sequence fits in the hour for which limiters keep counters when instants are
-	// given: what has been forgotten cannot be asked again. The other sequences run long enough for counters to expire.
+	// given: what has been forgotten cannot be asked again. The other sequences run
+	// long enough for counters to expire in memory; in Redis, lifetimes are compared instead.
 	unsteady bool
 	marks    []mark
 }

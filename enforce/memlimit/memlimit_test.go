@@ -13,7 +13,7 @@ func TestLimiter(t *testing.T) {
 	limittest.Run(t, func(*testing.T) limittest.Limiter { return memlimit.New() })
 }
 
-func TestDecideUsesTheMonotonicClock(t *testing.T) {
+func TestDecideCountsAtTheTimeOfTheProcess(t *testing.T) {
 	t.Parallel()
 	l := memlimit.New()
 	c := limittest.NewCounter()

@@ -48,7 +48,8 @@ func (n Node) StateNow(now time.Time, wanted int64) NodeState {
 }
 
 // StateAt says where the node stands for somebody who waits for a revision. Having acknowledged it is enough, also for a
-// node that went away since (it has the revision on disk), and for one that refuses a rule of an earlier revision.
+// node that went away since (it had the revision in force, and finds it again where it keeps a last good file), and for
+// one that refuses a rule of an earlier revision.
 func (n Node) StateAt(now time.Time, revision int64) NodeState {
 	state := n.StateNow(now, revision)
 	if state != NodeGone && n.Acked >= revision && n.Nacked < revision {
