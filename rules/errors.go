@@ -12,8 +12,24 @@ var (
 	ErrNotFound    = errors.New("not found")
 	ErrConflict    = errors.New("conflict")
 	ErrForbidden   = errors.New("forbidden")
+	ErrGuarded     = errors.New("guarded")
 	ErrUnavailable = errors.New("unavailable")
+	// ErrUnauthenticated: nobody knows who asks. Who is known and may not is ErrForbidden.
+	ErrUnauthenticated = errors.New("not authenticated")
 )
+
+// A GuardError holds a change that is allowed but probably not meant, until whoever asks says that it is. It is an
+// [ErrGuarded].
+type GuardError struct {
+	Rule   string // "domain/name", or the domain
+	Danger string // what the change would do
+	Way    string // how to do it nevertheless
+}
+
+func (e *GuardError) Error() string { return fmt.Sprintf("%s: %s: %s", e.Rule, e.Danger, e.Way) }
+
+// Is reports that every GuardError is an ErrGuarded.
+func (e *GuardError) Is(target error) bool { return target == ErrGuarded }
 
 // A ConflictError refuses a change that does not fit the state it would change. Its text says which state that is and
 // what can be done instead. It is an [ErrConflict].

@@ -5,23 +5,6 @@ import (
 	"strings"
 )
 
-// Domain is what holds for all the rules of a domain.
-type Domain struct {
-	Name     string
-	Revision int64    // the last one that touched the domain or one of its rules
-	Secret   [16]byte // keys the hashes of counters
-	// Shard keeps the counters of rules whose key has this source to one Redis slot for each value; nil: none.
-	Shard *Source
-	// Exempt requests meet no rule at all.
-	Exempt []Exemption
-}
-
-// Exemption names requests that meet no rule.
-type Exemption struct {
-	Name  string `json:"name"`
-	Match Match  `json:"match"`
-}
-
 // Index finds the rules of one domain that match a request. It is immutable: built once for a revision, read by any
 // number of goroutines.
 //

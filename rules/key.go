@@ -287,13 +287,18 @@ func SameKey(a, b []KeySource) bool {
 
 func (k KeySource) value(r *Request, patterns []string) (string, int) {
 	v, n := k.Source.value(r, patterns)
+	return k.clean(v), n
+}
+
+// clean does to a value what the part says.
+func (k KeySource) clean(v string) string {
 	if k.Trim {
 		v = strings.TrimSpace(v)
 	}
 	if k.Lower {
 		v = strings.ToLower(v)
 	}
-	return v, n
+	return v
 }
 
 // Key is a request's value for each part of a spec's key, in order. Two keys are the same key exactly when their
@@ -319,6 +324,56 @@ func KeyOf(s *Spec, r *Request) Key {
 		key.encoded = AppendString(key.encoded, v)
 	}
 	return key
+}
+
+// KeyOfValues returns the key of a request with these values, one for each part of the spec's key in order, as the
+// request gives them or as [ShowKey] shows them where it does not hash. It is an [ErrInvalid] that names the parts when
+// there is no such request.
+func KeyOfValues(s *Spec, values []string) (Key, error) {
+	if len(values) != len(s.Key) {
+		return Key{}, fmt.Errorf("%w: %d values for a key of %d parts%s", ErrInvalid, len(values), len(s.Key), s.keyParts())
+	}
+	var key Key
+	for i, k := range s.Key {
+		v, problem := k.given(values[i])
+		if problem != "" { // without the value, which may be a secret
+			return Key{}, fmt.Errorf("%w: value %d %s; the key has %d parts%s", ErrInvalid, i+1, problem, len(s.Key), s.keyParts())
+		}
+		key.encoded = append(key.encoded, 1)
+		key.encoded = AppendString(key.encoded, k.clean(v))
+	}
+	return key, nil
+}
+
+// keyParts lists the sources of the key for messages: ": ip/64, header:x-login-name"; "" when there are none.
+func (s *Spec) keyParts() string {
+	list, separator := "", ": "
+	for _, k := range s.Key {
+		list += separator + k.String()
+		separator = ", "
+	}
+	return list
+}
+
+// given returns the value that a request with the text has, or what is wrong with the text.
+func (s Source) given(text string) (value, problem string) {
+	switch s.kind {
+	case sourceIP:
+		if p, err := netip.ParsePrefix(text); err == nil && p.Bits() == s.prefix && s.prefix < 128 && p.Addr().Is6() && !p.Addr().Is4In6() {
+			text = p.Addr().String() // any address of a network stands for it
+		}
+		ip, err := netip.ParseAddr(text)
+		if err != nil {
+			return "", "is not an address"
+		}
+		value, _ = addressValue(ip, s.prefix)
+		return value, ""
+	case sourceMethod, sourceHost, sourcePath:
+		if text == "" {
+			return "", "is empty, which it is in no request"
+		}
+	}
+	return text, ""
 }
 
 // Encoded is the key's unambiguous form: for each part one byte (0 missing, 1 present) and the length-prefixed value. It

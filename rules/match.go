@@ -1,7 +1,6 @@
 package rules
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"net/netip"
@@ -159,12 +158,6 @@ func NewFieldMatches(m map[string]ValueMatch) FieldMatches {
 	}
 	slices.SortFunc(f, func(a, b FieldMatch) int { return strings.Compare(a.Name, b.Name) })
 	return f
-}
-
-func unmarshalStrict(b []byte, into any) error {
-	d := json.NewDecoder(bytes.NewReader(b))
-	d.DisallowUnknownFields()
-	return d.Decode(into)
 }
 
 func (v *ValueMatch) matches(value string, present bool) bool {

@@ -15,7 +15,10 @@ import (
 type Rule struct {
 	Domain string
 	Name   string
-	UID    string // never reused, also when the name is
+	// UID is the rule's identity, in its counters and its history. A rule that is deleted keeps it: brought back, under
+	// the same name in the same domain, it is the same rule, with its counters and the next version number. Another rule
+	// never gets it.
+	UID string
 	// Revision is the last one that touched the rule.
 	Revision int64
 
@@ -28,6 +31,11 @@ type Rule struct {
 	Salt uint64
 	// Epoch names the what-if counters of this trial: the revision they were started at.
 	Epoch int64
+	// Paused holds a candidate where it is: nothing promotes it until it is resumed. Going back is always possible.
+	Paused bool
+
+	// Overrides are other rates for single keys, for a time; at most [MaxOverrides].
+	Overrides []Override
 }
 
 // Version is an immutable, numbered spec of one rule.
@@ -55,11 +63,17 @@ const (
 	StageShadow  Stage = "shadow"  // a candidate that refuses nobody
 	StagePartial Stage = "partial" // a candidate that binds for a percentage of keys
 	StageStable  Stage = "stable"  // no candidate
+	StageDeleted Stage = "deleted" // no version at all
 )
 
-// Stage of the rule's candidate; StageStable where there is none.
+// Deleted reports that the rule is not there any more. What it was is in its history, and a rollback restores it.
+func (r *Rule) Deleted() bool { return r.Stable == nil && r.Candidate == nil }
+
+// Stage of the rule's candidate; StageStable or StageDeleted where there is none.
 func (r *Rule) Stage() Stage {
 	switch {
+	case r.Deleted():
+		return StageDeleted
 	case r.Candidate == nil:
 		return StageStable
 	case r.Percent == 0:
@@ -77,10 +91,12 @@ func (r *Rule) State() string {
 	case StagePartial:
 		fmt.Fprintf(&b, "v%d at %s", r.Candidate.Number, r.Percent)
 	case StageStable:
-		if r.Stable == nil {
-			return "empty"
-		}
 		return fmt.Sprintf("v%d stable", r.Stable.Number)
+	case StageDeleted:
+		return "deleted"
+	}
+	if r.Paused {
+		b.WriteString(", paused,")
 	}
 	if r.Stable == nil {
 		b.WriteString(" with no stable version")

@@ -61,3 +61,20 @@ func ordered[T cmp.Ordered](list []T) []T {
 	slices.Sort(list)
 	return slices.Compact(list)
 }
+
+// SameCounters reports whether every limit of the spec after counts where the spec before counted it: with the same name,
+// algorithm, window and key. Where it does not, its counters start anew unless the spec was judged in shadow meanwhile.
+func SameCounters(before, after *Spec) bool {
+	if !SameKey(before.Key, after.Key) {
+		return false
+	}
+	for i := range after.Limits {
+		l := &after.Limits[i]
+		if !slices.ContainsFunc(before.Limits, func(o Limit) bool {
+			return o.Name == l.Name && o.Algorithm == l.Algorithm && o.Window() == l.Window()
+		}) {
+			return false
+		}
+	}
+	return true
+}

@@ -3,9 +3,7 @@ package rules
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 )
@@ -177,14 +175,9 @@ func (s Spec) Encode() ([]byte, error) {
 // DecodeSpec reads what Encode wrote, and validates it. A field it does not know is an error: a sidecar must not
 // enforce half of a spec.
 func DecodeSpec(b []byte) (Spec, error) {
-	d := json.NewDecoder(bytes.NewReader(b))
-	d.DisallowUnknownFields()
 	var s Spec
-	if err := d.Decode(&s); err != nil {
+	if err := unmarshalStrict(b, &s); err != nil {
 		return Spec{}, fmt.Errorf("decode spec: %w: %w", ErrInvalid, err)
-	}
-	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return Spec{}, fmt.Errorf("decode spec: %w: something follows it", ErrInvalid)
 	}
 	if problems := s.Validate(); len(problems) > 0 {
 		return Spec{}, fmt.Errorf("decode spec: %w", &ValidationError{Problems: problems})
@@ -196,6 +189,15 @@ func DecodeSpec(b []byte) (Spec, error) {
 func (s Spec) withoutText() Spec {
 	s.Description, s.Owner, s.Labels = "", "", nil
 	return s
+}
+
+// Verdicts returns the canonical JSON of what verdicts depend on: two specs that differ at most in text have the same.
+func (s Spec) Verdicts() string {
+	b, err := s.withoutText().Encode()
+	if err != nil {
+		return "" // every valid spec encodes
+	}
+	return string(b)
 }
 
 // Equal reports whether two specs say the same, text included.

@@ -26,9 +26,6 @@ const (
 	CodeBoth    = "HG0011" // two keys that exclude each other
 )
 
-// CodeLater is of a part of a file that is valid, and cannot be stored yet.
-const CodeLater = "HG0012"
-
 const noAliases = "anchors, aliases and merge keys are not read: write the value where it is used"
 
 // maxText bounds one text. A longer one is a mistake, and would be repeated in messages.

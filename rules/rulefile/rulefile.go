@@ -128,22 +128,3 @@ func (s *RuleSet) locate(path string) located {
 	}
 	return s.shardAt
 }
-
-// Later reports the parts of a rule set that cannot be stored yet, each as an error with its place, so that whoever
-// stores rule sets refuses them and drops nothing.
-func (s *RuleSet) Later() []rules.Problem {
-	var problems []rules.Problem
-	later := func(at located, what string) {
-		problems = append(problems, rules.Problem{
-			Code: CodeLater, File: at.File, Line: at.Line, Column: at.Column, Path: at.path,
-			Message: what + " cannot be stored by this control plane yet; nothing of the file is applied: leave it out",
-		})
-	}
-	if s.Shard != nil {
-		later(s.shardAt, "a shard")
-	}
-	for i := range s.Exempt {
-		later(s.exemptAt[i].find(""), fmt.Sprintf("the exemption %q", s.Exempt[i].Name))
-	}
-	return problems
-}
