@@ -28,17 +28,26 @@ const (
 	NodeNacked  NodeState = "nacked"  // refused a rule, which keeps its last good version there
 	NodeAway    NodeState = "away"    // its stream is down
 	NodeGone    NodeState = "gone"    // stopped, or silent for longer than ForgetAfter; no longer counted
+	// NodeForeign holds the rules of another history, and keeps them until an admin lets it follow this one.
+	NodeForeign NodeState = "foreign"
+	// NodeAhead has acknowledged a revision that this history does not have: the database was restored from a backup, and
+	// its lineage was not renewed.
+	NodeAhead NodeState = "ahead"
 )
 
-// StateNow says where the node stands at the time now, when wanted is the last revision of its domain. A node that is away
-// is not synced, whatever it acknowledged before: nobody knows what it runs now.
-func (n Node) StateNow(now time.Time, wanted int64) NodeState {
+// StateNow says where the node stands at the time now, when wanted is the last revision of its domain, at that head. A
+// node that is away is not synced, whatever it acknowledged before: nobody knows what it runs now.
+func (n Node) StateNow(now time.Time, wanted int64, head Head) NodeState {
 	silent := now.Sub(n.Seen)
 	switch {
 	case silent > ForgetAfter || n.Departed && !n.Connected:
 		return NodeGone
 	case !n.Connected || silent > aliveFor:
 		return NodeAway
+	case n.Lineage != "" && n.Lineage != head.Lineage:
+		return NodeForeign
+	case n.Acked > head.Revision:
+		return NodeAhead
 	case n.NackReason != "":
 		return NodeNacked
 	case n.Acked < wanted:
@@ -50,9 +59,9 @@ func (n Node) StateNow(now time.Time, wanted int64) NodeState {
 // StateAt says where the node stands for somebody who waits for a revision. Having acknowledged it is enough, also for a
 // node that went away since (it had the revision in force, and finds it again where it keeps a last good file), and for
 // one that refuses a rule of an earlier revision.
-func (n Node) StateAt(now time.Time, revision int64) NodeState {
-	state := n.StateNow(now, revision)
-	if state != NodeGone && n.Acked >= revision && n.Nacked < revision {
+func (n Node) StateAt(now time.Time, revision int64, head Head) NodeState {
+	state := n.StateNow(now, revision, head)
+	if state != NodeGone && state != NodeForeign && state != NodeAhead && n.Acked >= revision && n.Nacked < revision {
 		return NodeSynced
 	}
 	return state
@@ -68,21 +77,26 @@ type NodeStatus struct {
 // Fleet returns the nodes of a domain ("": of all domains) and where each stands with respect to the domain's last
 // revision.
 func (s *Service) Fleet(ctx context.Context, domain string) ([]NodeStatus, error) {
-	list, err := s.ledger.Rules(ctx, domain)
+	domains, err := s.store.Domains(ctx, domain)
 	if err != nil {
 		return nil, err
 	}
 	wanted := map[string]int64{}
-	for _, r := range list {
-		wanted[r.Domain] = max(wanted[r.Domain], r.Revision)
+	for _, d := range domains {
+		wanted[d.Name] = d.Revision
 	}
-	nodes, err := s.fleet.Nodes(ctx, domain)
+	// The nodes first: one that acknowledges a revision between the two reads must not look as if it were ahead.
+	nodes, err := s.store.Nodes(ctx, domain)
 	if err != nil {
 		return nil, fmt.Errorf("list the nodes: %w", err)
 	}
+	head, err := s.store.Head(ctx)
+	if err != nil {
+		return nil, err
+	}
 	now, states := s.now(), make([]NodeStatus, len(nodes))
 	for i, n := range nodes {
-		states[i] = NodeStatus{Node: n, State: n.StateNow(now, wanted[n.Domain]), Wanted: wanted[n.Domain]}
+		states[i] = NodeStatus{Node: n, State: n.StateNow(now, wanted[n.Domain], head), Wanted: wanted[n.Domain]}
 	}
 	return states, nil
 }
@@ -95,13 +109,17 @@ func (s *Service) Await(ctx context.Context, domain string, revision int64, repo
 	defer tick.Stop()
 	var last string
 	for {
-		nodes, err := s.fleet.Nodes(ctx, domain)
+		nodes, err := s.store.Nodes(ctx, domain)
 		if err != nil {
 			return fmt.Errorf("list the nodes: %w", err)
 		}
+		head, err := s.store.Head(ctx)
+		if err != nil {
+			return err
+		}
 		at, list := s.now(), make([]NodeStatus, len(nodes))
 		for i, n := range nodes {
-			list[i] = NodeStatus{Node: n, State: n.StateAt(at, revision), Wanted: revision}
+			list[i] = NodeStatus{Node: n, State: n.StateAt(at, revision, head), Wanted: revision}
 		}
 		if now := digest(list); now != last {
 			last = now

@@ -29,12 +29,15 @@ func TestNodeStates(t *testing.T) {
 		"stream open, but no sign": {node(func(n *rollout.Node) { n.Seen, n.Acked = now.Add(-time.Minute), 6 }), rollout.NodeAway, rollout.NodeAway},
 		"silent for too long":      {node(func(n *rollout.Node) { n.Seen, n.Acked = now.Add(-11*time.Minute), 6 }), rollout.NodeGone, rollout.NodeGone},
 		"was stopped before it":    {node(func(n *rollout.Node) { n.Connected, n.Departed, n.Acked = false, true, 6 }), rollout.NodeGone, rollout.NodeGone},
+		"of another history":       {node(func(n *rollout.Node) { n.Lineage = "two" }), rollout.NodeForeign, rollout.NodeForeign},
+		"ahead of the history":     {node(func(n *rollout.Node) { n.Acked = 12 }), rollout.NodeAhead, rollout.NodeAhead},
 		"refused, then went away":  {node(func(n *rollout.Node) { refused(n); n.Connected = false }), rollout.NodeAway, rollout.NodeAway},
 	} {
-		if got := c.node.StateNow(now, 7); got != c.now {
+		head := rollout.Head{Revision: 9, Lineage: "one"}
+		if got := c.node.StateNow(now, 7, head); got != c.now {
 			t.Errorf("%s: StateNow is %s, want %s", name, got, c.now)
 		}
-		if got := c.node.StateAt(now, 7); got != c.wait {
+		if got := c.node.StateAt(now, 7, head); got != c.wait {
 			t.Errorf("%s: StateAt is %s, want %s", name, got, c.wait)
 		}
 	}

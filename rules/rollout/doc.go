@@ -1,8 +1,8 @@
-// Package rollout holds the control plane's use cases: apply, promote, rollback, and waiting until the fleet has a
-// change.
+// Package rollout holds the control plane's use cases: the life of a rule, of the settings of its domain and of
+// credentials, and waiting until the fleet has a change.
 //
-// Every change takes the same road: the [Ledger] opens a transaction and hands over the rules as they stand, a pure
-// transition ([Apply], [Promote], [Rollback]) says what becomes of them, and the ledger stores the new states, the
+// Every change takes the same road: the [Ledger] opens a transaction and hands over the rules as they stand, the pure
+// function [Transition] says what becomes of each, and the ledger stores the new states, the
 // revision number and the audit record together, or nothing. History only grows: a rollback is a new revision that
 // restores an earlier state.
 //

@@ -2,13 +2,13 @@ package rollout
 
 import (
 	"context"
-	"encoding/json"
 	"time"
 
 	"github.com/headgate/headgate/rules"
+	"github.com/headgate/headgate/rules/rollout/access"
 )
 
-// Ledger keeps rules, their history and the audit trail.
+// Ledger keeps rules, their history, the audit trail and the credentials.
 type Ledger interface {
 	// Commit runs decide in one transaction that holds the revision lock, so that changes come one after the other and
 	// the order of their numbers is the order of their commits, without gaps. When decide returns a change, its states,
@@ -16,73 +16,86 @@ type Ledger interface {
 	// When decide returns nil or an error, nothing is stored; with nil, Commit returns 0.
 	// A domain that does not exist yet is created, with a fresh secret, by its first change.
 	Commit(ctx context.Context, domain string, decide func(Tx) (*Change, error)) (revision int64, err error)
-	// Refuse stores the record of an attempt that was refused, and why. It makes no revision.
-	Refuse(ctx context.Context, record Record) error
-	// Rules returns the rules of a domain by name, or of all domains when domain is "".
+	// Note stores a record of what makes no revision, such as an attempt that was refused. With a key, a second record
+	// with the same key is not stored: a report may be repeated.
+	Note(ctx context.Context, record Record, key string) error
+	// Rules returns the rules of a domain by name, or of all domains when domain is "". Deleted ones are not among them.
 	Rules(ctx context.Context, domain string) ([]rules.Rule, error)
-	// Audit returns the newest records first, at most limit; of all domains when domain is "".
-	Audit(ctx context.Context, domain string, limit int) ([]Record, error)
+	// Domains returns the domains as they stand, by name; all when domain is "".
+	Domains(ctx context.Context, domain string) ([]rules.Domain, error)
+	// History returns what each revision made of a rule, oldest first, or [rules.ErrNotFound].
+	History(ctx context.Context, domain, name string) ([]Entry, error)
+	// Audit returns the newest records first.
+	Audit(ctx context.Context, query AuditQuery) ([]Record, error)
+	// Head returns where the history and the audit trail end.
+	Head(ctx context.Context) (Head, error)
+
+	// RenewLineage gives the history another identity, since the database was restored or copied: what the fleet holds
+	// of the old one is no longer what the database says. It returns the new identity, which record speaks of.
+	RenewLineage(ctx context.Context, record Record) (lineage string, err error)
+	// ReplaceLineage lets the fleet follow this history in place of the other one.
+	ReplaceLineage(ctx context.Context, lineage string, record Record) error
+
+	// AddCredential stores a credential; [rules.ErrConflict] when one with its ID or hash is there.
+	AddCredential(ctx context.Context, c access.Credential, record Record) error
+	// RevokeCredential ends one, or returns [rules.ErrNotFound]. Of one that was revoked before, the time stays.
+	RevokeCredential(ctx context.Context, id string, at time.Time, record Record) error
+	// Credentials returns all credentials in the order of their creation, then of their IDs.
+	Credentials(ctx context.Context) ([]access.Credential, error)
+	// Credential returns the one with the hash, or [rules.ErrNotFound].
+	Credential(ctx context.Context, hash string) (access.Credential, error)
 }
 
 // Tx is what a transition may read inside Commit.
 type Tx interface {
 	// Revision is the number the change will have.
 	Revision() int64
-	// Rules returns the rules of the domain as they stand, by name.
+	// Domain returns the domain as it stands; of one that does not exist yet only the name and the secret it will have.
+	Domain(ctx context.Context) (rules.Domain, error)
+	// SettingsAt returns the settings of the domain as they were at a revision.
+	SettingsAt(ctx context.Context, revision int64) (rules.Settings, error)
+	// Rules returns the rules of the domain as they stand, deleted ones too, by name.
 	Rules(ctx context.Context) ([]rules.Rule, error)
-	// Rule returns one of them, or [rules.ErrNotFound].
+	// Rule returns one of them, or [rules.ErrNotFound] for a name that never was.
 	Rule(ctx context.Context, name string) (rules.Rule, error)
-	// History returns what each revision made of a rule, oldest first.
-	History(ctx context.Context, uid string) ([]Entry, error)
-	// Versions returns how many versions a rule has had: the next one is that number plus one.
-	Versions(ctx context.Context, uid string) (int64, error)
+	// Histories returns, by uid, what each revision made of a rule, oldest first; of all rules of the domain where no uid
+	// is named.
+	Histories(ctx context.Context, uids ...string) (map[string][]Entry, error)
 }
 
 // Entry is one step of a rule's history.
 type Entry struct {
 	Action Action
 	Rule   rules.Rule // as that revision left it; Rule.Revision is its number
+
+	// Of its audit record.
+	Time    time.Time // UTC, microseconds
+	Actor   Actor
+	Message string
 }
 
-// Change is what a transition decided: the new states of the rules it touches. A version that a state holds and the
-// ledger does not is new, and stored with it.
+// Change is what a transition decided: the new states of what it touches. A version that a state holds and the ledger
+// does not is new, and stored with it.
 type Change struct {
-	Record Record
-	Rules  []rules.Rule
+	Record   Record
+	Rules    []rules.Rule
+	Settings *rules.Settings // nil: the domain's stay as they are
 }
 
-// Action names what a revision did.
-type Action string
-
-// The actions.
-const (
-	ActionApply    Action = "apply"
-	ActionPromote  Action = "promote"
-	ActionAbort    Action = "abort"
-	ActionRollback Action = "rollback"
-	// ActionRollbackTo names its version. A rollback after it undoes it, as it does any other step.
-	ActionRollbackTo Action = "rollback-to"
-)
-
-// Record is one entry of the audit trail: who did what, when and why, and what it made of the rules.
-type Record struct {
-	Revision int64     // 0: the attempt was refused
-	Refused  string    // why; "" for a change that happened
-	Domain   string    // "" where a refused attempt named none
-	Time     time.Time // UTC, microseconds
-	Actor    Actor
-	Action   Action
-	Target   string // "domain/name", or the domain
-	Message  string
-	Detail   string          // the change in words, one line for each rule: "v7 stable -> v8 in shadow beside stable v7"
-	Before   json.RawMessage // the touched rules before and after, as {"name": {"stable": 7, …}}
-	After    json.RawMessage
+// AuditQuery says which records to return.
+type AuditQuery struct {
+	Domain string // "": all domains
+	Target string // "domain/name": the records of one rule; "": all
+	Before int64  // only records with a smaller number; 0: from the newest
+	Limit  int    // at most that many
 }
 
-// Actor is who asked for a change.
-type Actor struct {
-	Name     string
-	Verified bool // false: the name is only what the client said
+// Head is the end of a ledger.
+type Head struct {
+	Revision int64
+	Lineage  string
+	Records  int64  // how many the audit trail has, and so the number of its last one; 0: none
+	Seal     string // of the last one; "" when there is none
 }
 
 // Node is one sidecar as the control plane knows it, for one of the domains it serves.
@@ -90,23 +103,58 @@ type Node struct {
 	ID      string
 	Domain  string
 	Program string // name and version of the program
+	Level   int    // the highest feature level of rules it can take
 	// Connected is whether its stream was open when the node was Seen.
 	Connected bool
 	// Departed is whether it said goodbye when it went: it was stopped, and is no longer part of the fleet.
 	Departed bool
-	Seen     time.Time // UTC, microseconds
+	// Stream orders what is known of a node, whichever replica it comes from: a node numbers its streams, each higher
+	// than the one before.
+	Stream int64
+	Seen   time.Time // UTC, microseconds
+	// Lineage is the history whose revisions the node holds; "" when it holds nothing, or of nobody knows what.
+	Lineage string
 	// The revisions of the domain that were last sent, accepted and refused; 0 where there was none.
 	Sent, Acked, Nacked int64
 	// NackReason is the text of the refusal that still stands; "" when none does.
 	NackReason string
+	// Refused are the names of the rules whose newest version the node does not have, at most 20.
+	Refused []string
+	// BreakGlass are freezes that were made at the node itself, the newest first, at most 20.
+	BreakGlass []BreakGlass
+}
+
+// BreakGlass is a freeze that somebody made, or ended, at a node's operations port.
+type BreakGlass struct {
+	ID     string       `json:"id"` // random: a report may be repeated
+	At     time.Time    `json:"at"` // UTC, by the node's clock
+	Actor  string       `json:"actor"`
+	Domain string       `json:"domain"`
+	Freeze rules.Freeze `json:"freeze"` // Until not after At: it ended one
+}
+
+// Taken is the newest state of a rule that some node of a feature level has in force.
+type Taken struct {
+	Domain   string
+	Rule     string // its name; "": every rule of the domain, as it stood at Revision
+	Level    int
+	Revision int64
 }
 
 // Fleet keeps what is known of the nodes.
 type Fleet interface {
-	// SaveNodes stores the latest state of each node and domain. An older state (by Seen) never replaces a newer one.
+	// SaveNodes stores the latest state of each node and domain. A state of an earlier stream never replaces one of a
+	// later stream, nor an older state (by Seen) a newer one of the same stream. What was not seen for a minute is replaced
+	// in any case: a node whose clock was set back numbers its streams lower.
 	SaveNodes(ctx context.Context, nodes []Node) error
 	// Nodes returns the nodes of a domain by ID, or of all domains when domain is "".
 	Nodes(ctx context.Context, domain string) ([]Node, error)
+	// ForgetNodes removes the nodes that were last seen before the time, and returns how many rows that were.
+	ForgetNodes(ctx context.Context, seenBefore time.Time) (int64, error)
+	// SaveTaken stores what was taken, where it is newer than what is stored.
+	SaveTaken(ctx context.Context, taken []Taken) error
+	// Taken returns what is stored for the domain.
+	Taken(ctx context.Context, domain string) ([]Taken, error)
 }
 
 // Feed is the state that is pushed to the fleet, as steps between revisions.
@@ -114,6 +162,8 @@ type Feed interface {
 	// Changes returns what differs between the revision since and the head, both read from one snapshot. Since 0
 	// returns everything.
 	Changes(ctx context.Context, since int64) (Changes, error)
+	// RuleAt returns a rule as it was at a revision, or [rules.ErrNotFound] when it was not there then.
+	RuleAt(ctx context.Context, domain, name string, revision int64) (rules.Rule, error)
 	// Watch sends whenever the head may have moved, until ctx ends. A signal can come late, twice or never (a lost
 	// notification): who needs certainty polls Changes beside it. A signal that nobody takes is dropped, not queued.
 	Watch(ctx context.Context) <-chan struct{}
@@ -123,6 +173,8 @@ type Feed interface {
 type Changes struct {
 	Head    int64
 	Lineage string // identity of this history; a restored database has another one
-	Domains []rules.Domain
-	Rules   []rules.Rule
+	// Replaces are the histories that this one may take the place of, as an admin said. They are always all there.
+	Replaces []string
+	Domains  []rules.Domain
+	Rules    []rules.Rule // among them those that were deleted, unless since was 0
 }

@@ -1,172 +1,249 @@
 package rollout
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/headgate/headgate/rules"
 )
 
-// The transitions are pure: they take a rule as it stands and return it as it will stand. Each refusal says where the
-// rule stands and what can be done.
+// Standing is a rule before a transition, and what the transition may know.
+type Standing struct {
+	Rule     rules.Rule // of a rule that never was only its domain and name
+	History  []Entry    // oldest first; it ends with Rule
+	Revision int64      // the number the transition will have
+	Now      time.Time
+}
 
-// Create returns a new rule with the spec as its candidate in shadow.
-func Create(domain, name string, spec rules.Spec, revision int64) rules.Rule {
-	return startTrial(rules.Rule{Domain: domain, Name: name, UID: rules.NewUID()}, rules.Version{Number: 1, Spec: spec}, revision)
+// Operation is what can be done to a rule: one of [Apply], [Promote], [Pause], [Resume], [Delete], [Rollback],
+// [RollbackTo], [Restore], [SetOverride] and [DeleteOverride].
+type Operation interface {
+	// on returns the rule as it will stand. Where nothing changes it returns the rule as it is, and why.
+	on(s *Standing) (after rules.Rule, note string, err error)
+}
+
+// Transition is the table of a rule's life: what becomes of a rule when something is done to it. It is pure. A note says
+// that nothing changes, and why. Each refusal says where the rule stands and what can be done: it is a
+// [rules.ConflictError], a [rules.GuardError], a [rules.ErrInvalid] or a [rules.ErrNotFound].
+func Transition(s Standing, op Operation) (after rules.Rule, note string, err error) {
+	after, note, err = op.on(&s)
+	if err != nil || note != "" {
+		return s.Rule, note, err
+	}
+	after.Revision, after.Overrides = s.Revision, unexpired(after.Overrides, s.Now)
+	return after, "", nil
+}
+
+// unexpired returns the overrides that still hold. Nothing is done when one expires; the next change of the rule leaves
+// it out.
+func unexpired(list []rules.Override, now time.Time) []rules.Override {
+	return slices.DeleteFunc(slices.Clone(list), func(o rules.Override) bool { return !now.Before(o.Until) })
+}
+
+func (s *Standing) conflict(hint string) error {
+	return &rules.ConflictError{Rule: s.Rule.ID(), State: s.Rule.State(), Hint: hint}
+}
+
+// exists refuses what cannot be done to a rule that is deleted, or never was.
+func (s *Standing) exists() error {
+	switch {
+	case len(s.History) == 0:
+		return fmt.Errorf("rule %s: %w", s.Rule.ID(), rules.ErrNotFound)
+	case s.Rule.Deleted():
+		return s.conflict("rollback restores it; apply tries a new version of it")
+	}
+	return nil
+}
+
+// next is the number of the rule's next version: numbers are never used again.
+func (s *Standing) next() int64 {
+	most := int64(0)
+	for _, v := range versions(s.History) {
+		most = max(most, v.Number)
+	}
+	return most + 1
+}
+
+// versions returns all that states of the history hold, each once, in the order in which they came.
+func versions(history []Entry) []*rules.Version {
+	var list []*rules.Version
+	for i := range history {
+		for _, v := range held(&history[i].Rule) {
+			if !slices.ContainsFunc(list, func(o *rules.Version) bool { return o.Number == v.Number }) {
+				list = append(list, v)
+			}
+		}
+	}
+	return list
+}
+
+// held are the versions that a rule has now.
+func held(r *rules.Rule) []*rules.Version {
+	return slices.DeleteFunc([]*rules.Version{r.Stable, r.Candidate}, func(v *rules.Version) bool { return v == nil })
 }
 
 // startTrial makes v the candidate, in shadow, with a cohort and counters of its own.
-func startTrial(r rules.Rule, v rules.Version, revision int64) rules.Rule {
-	r.Candidate, r.Percent, r.Salt, r.Epoch = &v, 0, rules.NewSalt(), revision
+func startTrial(r rules.Rule, v *rules.Version, revision int64) rules.Rule {
+	r.Candidate, r.Percent, r.Salt, r.Epoch, r.Paused = v, 0, rules.NewSalt(), revision, false
 	return r
 }
 
-// Apply gives the rule a new spec; next is the number a new version gets. It reports false when nothing changes.
+func endTrial(r rules.Rule) rules.Rule {
+	r.Candidate, r.Percent, r.Salt, r.Epoch, r.Paused = nil, 0, 0, 0, false
+	return r
+}
+
+// Apply gives the rule a spec.
 //
 //   - The same as the candidate: nothing, or with another text a new version in its place, at once.
 //   - The same as the stable: a candidate in shadow is dropped (the revert of a commit); another text is a new version in
 //     the stable's place, at once.
 //   - Anything else: the candidate in shadow, in place of one that was in shadow. A candidate that already binds for
-//     some keys is not replaced.
-func Apply(r rules.Rule, spec rules.Spec, next, revision int64) (rules.Rule, bool, error) {
-	version := &rules.Version{Number: next, Spec: spec}
+//     some keys is replaced only with Replace.
+//
+// Texts aside, a spec that was rolled back from is taken only with Again: a pipeline that applies its files once more
+// must not undo what somebody did at night.
+type Apply struct {
+	Spec      rules.Spec
+	Replace   bool // also a candidate that already binds
+	Again     bool // also a spec that was rolled back from
+	Enforce   bool // make it the stable at once, without shadow
+	Confirmed bool // also a limit that becomes ten times larger or smaller, or more
+}
+
+func (op Apply) on(s *Standing) (rules.Rule, string, error) {
+	r := s.Rule
+	if r.UID == "" {
+		r.UID = rules.NewUID()
+	}
+	is := func(v *rules.Version) bool { return v != nil && op.Spec.SameVerdicts(v.Spec) }
 	switch {
-	case r.Candidate != nil && spec.SameVerdicts(r.Candidate.Spec):
-		if spec.Equal(r.Candidate.Spec) {
-			return r, false, nil
-		}
-		r.Candidate = version
-		return r, true, nil
-	case r.Stage() == rules.StagePartial:
-		return r, false, &rules.ConflictError{
-			Rule: r.ID(), State: r.State(),
-			Hint: "a candidate that already binds is not replaced; promote it to 100%, or roll it back, and apply again",
-		}
-	case r.Stable != nil && spec.SameVerdicts(r.Stable.Spec):
-		sameText := spec.Equal(r.Stable.Spec)
-		if sameText && r.Candidate == nil {
-			return r, false, nil
-		}
-		if !sameText {
-			r.Stable = version
-		}
-		return endTrial(r), true, nil
+	case is(r.Candidate):
+		return op.onCandidate(s, r)
+	case s.Rule.Stage() == rules.StagePartial && !op.Replace:
+		return r, "", s.conflict("a candidate that already binds is not replaced; promote it to 100%, roll it back, or apply with --replace")
+	case is(r.Stable):
+		return op.onStable(s, r)
 	}
-	return startTrial(r, *version, revision), true, nil
+	if err := op.guard(s); err != nil {
+		return r, "", err
+	}
+	fresh := &rules.Version{Number: s.next(), Spec: op.Spec}
+	if op.Enforce {
+		r.Stable = fresh
+		return endTrial(r), "", nil
+	}
+	return startTrial(r, fresh, s.Revision), "", nil
 }
 
-func endTrial(r rules.Rule) rules.Rule {
-	r.Candidate, r.Percent, r.Salt, r.Epoch = nil, 0, 0, 0
-	return r
-}
-
-// Promote moves the candidate's percentage up or down; at 100 % the candidate becomes the stable. It reports false when
-// the percentage is already there. A lowered percentage starts the what-if counters again.
-func Promote(r rules.Rule, to rules.Percent, revision int64) (rules.Rule, bool, error) {
-	if r.Candidate == nil {
-		return r, false, &rules.ConflictError{
-			Rule: r.ID(), State: r.State(), Hint: "there is no candidate to promote; apply a changed spec first",
+func (op Apply) onCandidate(s *Standing, r rules.Rule) (rules.Rule, string, error) {
+	sameText := op.Spec.Equal(r.Candidate.Spec)
+	if sameText && !op.Enforce {
+		return r, "the candidate already says this", nil
+	}
+	if op.Enforce {
+		if err := op.guard(s); err != nil {
+			return r, "", err
 		}
 	}
-	if to == r.Percent {
-		return r, false, nil
+	if !sameText {
+		r.Candidate = &rules.Version{Number: s.next(), Spec: op.Spec}
 	}
-	if to == rules.AllKeys {
+	if op.Enforce {
 		r.Stable = r.Candidate
-		return endTrial(r), true, nil
+		return endTrial(r), "", nil
 	}
-	if to < r.Percent {
-		r.Epoch = revision
-	}
-	r.Percent = to
-	return r, true, nil
+	return r, "", nil
 }
 
-// Rollback undoes the last step that put a version in force, and needs no file:
+func (op Apply) onStable(s *Standing, r rules.Rule) (rules.Rule, string, error) {
+	sameText := op.Spec.Equal(r.Stable.Spec)
+	if sameText && r.Candidate == nil {
+		return r, "the stable already says this", nil
+	}
+	if !sameText {
+		r.Stable = &rules.Version{Number: s.next(), Spec: op.Spec}
+	}
+	return endTrial(r), "", nil
+}
+
+// guard holds what was rolled back from, and a limit that changes tenfold.
+func (op Apply) guard(s *Standing) error {
+	withdrawn, _ := withdrawals(s.History)
+	if v := withdrawn[op.Spec.Verdicts()]; v != nil && !op.Again {
+		return &rules.GuardError{
+			Rule:   s.Rule.ID(),
+			Danger: fmt.Sprintf("this is v%d again, which was rolled back from", v.Number),
+			Way:    "change the file, or apply with --again when it is meant",
+		}
+	}
+	from := cmp.Or(s.Rule.Stable, s.Rule.Candidate)
+	if from == nil || op.Confirmed {
+		return nil
+	}
+	return tenfold(s.Rule.ID(), &from.Spec, &op.Spec)
+}
+
+// tenfold holds a limit that becomes ten times larger or smaller, or more: mostly a digit too many, or one that is lost.
+func tenfold(rule string, from, to *rules.Spec) error {
+	problems := rules.CompareLimits(from, to)
+	if len(problems) == 0 {
+		return nil
+	}
+	return &rules.GuardError{
+		Rule: rule, Danger: problems[0].Path + ": " + problems[0].Message, Way: "mend the number, or say --yes when it is meant",
+	}
+}
+
+// withdrawals returns the versions that were rolled back from and not brought back since, by what their verdicts depend
+// on: a version that differs only in text is withdrawn, and brought back, with its like. Verdicts holds those of all
+// versions, by number.
 //
-//   - beside a stable, the candidate is dropped;
-//   - a candidate without a stable goes back to shadow;
-//   - a stable gives way to the version that was in force before it first was, passing over versions that were
-//     themselves rolled back from; where there is none, it goes back to shadow.
-//
-// It reports false, with the reason, when there is nothing to undo. History is oldest first and ends with r.
-func Rollback(r rules.Rule, history []Entry, revision int64) (after rules.Rule, changed bool, reason string) {
-	if len(history) > 0 && history[len(history)-1].Action == ActionRollback {
-		return r, false, "the last change was a rollback; to go back further name the version with --to"
+// A rollback withdraws what binds for fewer keys after it, also where it stays as a candidate in shadow. What binds for
+// more keys, or is tried anew, was brought back by somebody who meant it.
+func withdrawals(history []Entry) (withdrawn map[string]*rules.Version, verdicts map[int64]string) {
+	withdrawn, verdicts = map[string]*rules.Version{}, map[int64]string{}
+	for _, v := range versions(history) {
+		verdicts[v.Number] = v.Spec.Verdicts()
 	}
-	switch {
-	case r.Candidate != nil && r.Stable != nil:
-		return endTrial(r), true, ""
-	case r.Candidate != nil && r.Percent == 0:
-		return r, false, fmt.Sprintf("v%d is in shadow and refuses nobody", r.Candidate.Number)
-	case r.Candidate != nil:
-		r.Percent, r.Epoch = 0, revision
-		return r, true, ""
-	}
-	if before := inForceBefore(*r.Stable, history); before != nil {
-		r.Stable = before
-		return r, true, ""
-	}
-	back := *r.Stable
-	r.Stable = nil
-	return startTrial(r, back, revision), true, ""
-}
-
-// RollbackTo makes a version the stable from any state, and drops the candidate. It reports false when it is the stable
-// already and nothing is being tried.
-func RollbackTo(r rules.Rule, v rules.Version) (rules.Rule, bool) {
-	if r.Candidate == nil && r.Stable != nil && r.Stable.Number == v.Number {
-		return r, false
-	}
-	r.Stable = &v
-	return endTrial(r), true
-}
-
-// stableOf finds a version that was in force before. Known are all the versions the rule has had. A version that never
-// was in force is promoted, not rolled back to: a rollback must not be the first to let it loose.
-func stableOf(number int64, history []Entry) (found *rules.Version, known []int64) {
-	for _, e := range history {
-		for _, v := range []*rules.Version{e.Rule.Stable, e.Rule.Candidate} {
-			if v != nil && !slices.Contains(known, v.Number) {
-				known = append(known, v.Number)
+	var before rules.Rule
+	for i := range history {
+		now := history[i].Rule
+		was, is := reach(&before, verdicts), reach(&now, verdicts)
+		if history[i].Action.isRollback() {
+			for _, v := range held(&before) {
+				if says := verdicts[v.Number]; is[says] < was[says] {
+					withdrawn[says] = v
+				}
 			}
 		}
-		if v := e.Rule.Stable; v != nil && v.Number == number {
-			found = v
+		for says, share := range is {
+			if share > was[says] && (share > inShadow || !history[i].Action.isRollback()) {
+				delete(withdrawn, says)
+			}
 		}
+		before = now
 	}
-	slices.Sort(known)
-	return found, known
+	return withdrawn, verdicts
 }
 
-// inForceBefore returns the stable version that v first replaced, passing over versions that were rolled back from.
-func inForceBefore(v rules.Version, history []Entry) *rules.Version {
-	withdrawn := map[int64]bool{}
-	var stables []*rules.Version // in the order they came into force
-	var previous *rules.Version
-	for _, e := range history {
-		stable := e.Rule.Stable
-		back := e.Action == ActionRollback || e.Action == ActionRollbackTo
-		if back && previous != nil && (stable == nil || stable.Number != previous.Number) {
-			withdrawn[previous.Number] = true
-		}
-		if stable != nil && (previous == nil || stable.Number != previous.Number) {
-			stables = append(stables, stable)
-			delete(withdrawn, stable.Number) // somebody brought it back
-		}
-		previous = stable
+// reach is how far what a rule's versions say goes: nowhere (0) when none of them says it, into shadow, to a percentage,
+// or to all keys.
+func reach(r *rules.Rule, verdicts map[int64]string) map[string]int {
+	m := map[string]int{}
+	if r.Candidate != nil {
+		m[verdicts[r.Candidate.Number]] = inShadow + int(r.Percent)
 	}
-	first := len(stables)
-	for i, s := range stables {
-		if s.Number == v.Number {
-			first = i
-			break
-		}
+	if r.Stable != nil {
+		m[verdicts[r.Stable.Number]] = inShadow + int(rules.AllKeys)
 	}
-	for i := first - 1; i >= 0; i-- {
-		if s := stables[i]; !withdrawn[s.Number] && !s.Spec.SameVerdicts(v.Spec) {
-			return s
-		}
-	}
-	return nil
+	return m
+}
+
+const inShadow = 1
+
+func (a Action) isRollback() bool {
+	return a == ActionRollback || a == ActionRollbackTo || a == ActionRollbackDomain
 }

@@ -1,0 +1,96 @@
+package rollouttest_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/headgate/headgate/rules"
+	"github.com/headgate/headgate/rules/rollout"
+	"github.com/headgate/headgate/rules/rollout/rollouttest"
+	"github.com/headgate/headgate/storage"
+	"github.com/headgate/headgate/storage/storagetest"
+)
+
+func TestMemoryIsALedgerAsTheDatabasesAre(t *testing.T) {
+	t.Parallel()
+	storagetest.Run(t, func(*testing.T) storagetest.Database {
+		m := rollouttest.New()
+		return storagetest.Database{Open: func(*testing.T) storage.Store { return open(m) }}
+	})
+}
+
+// program is what opened a Memory as a database. One has it open at a time.
+type program struct {
+	*rollouttest.Memory
+	open  context.Context
+	close context.CancelFunc
+}
+
+func open(m *rollouttest.Memory) *program {
+	m.Fail(nil)
+	p := &program{Memory: m}
+	p.open, p.close = context.WithCancel(context.Background())
+	return p
+}
+
+func (p *program) Close() error {
+	if p.open.Err() == nil {
+		p.close()
+		p.Fail(fmt.Errorf("%w: it is closed", rules.ErrUnavailable))
+	}
+	return nil
+}
+
+func (p *program) Watch(ctx context.Context) <-chan struct{} {
+	ctx, cancel := context.WithCancel(ctx)
+	context.AfterFunc(p.open, cancel)
+	return p.Memory.Watch(ctx)
+}
+
+func TestWhatMemoryReturnsIsTheCallersOwn(t *testing.T) {
+	t.Parallel()
+	m := rollouttest.New()
+	m.Put(t, "api", "60/min", "plan")
+	for range 2 {
+		list, err := m.Rules(t.Context(), "")
+		if err != nil || len(list) != 1 || list[0].Stable.Spec.Limits[0].Rate.Amount != 60 {
+			t.Fatalf("rules: %+v, %v; want one of 60 a minute", list, err)
+		}
+		list[0].Stable.Spec.Limits[0].Rate.Amount = 1
+	}
+}
+
+func TestMemoryDoesWhatTestsAskFor(t *testing.T) {
+	t.Parallel()
+	m := rollouttest.New()
+	signals := m.Watch(t.Context())
+	m.Quiet(true)
+	if revision := m.Put(t, "api", "60/min", "plan", "login"); revision != 1 || len(signals) != 0 {
+		t.Errorf("a quiet change made revision %d with %d signals, want revision 1 and none", revision, len(signals))
+	}
+	m.Quiet(false)
+	m.Restore("two")
+	<-signals
+	if revision := m.Put(t, "api", "5/min", "plan"); revision != 1 {
+		t.Errorf("the first revision of the restored history is %d, want 1", revision)
+	}
+	c, err := m.Changes(t.Context(), 0)
+	if err != nil || c.Lineage != "two" || len(c.Rules) != 1 || c.Rules[0].Stable.Spec.Limits[0].Rate.Amount != 5 || m.Reads() != 1 {
+		t.Errorf("changes: %+v, %v, the read number %d; want the rule of lineage two, and one read", c, err, m.Reads())
+	}
+	away := errors.New("away")
+	m.Fail(away)
+	if _, err := m.Rules(t.Context(), ""); !errors.Is(err, away) {
+		t.Errorf("rules: %v, want that it fails as told", err)
+	}
+	m.Fail(nil)
+
+	go func() {
+		if err := m.SaveNodes(t.Context(), []rollout.Node{{ID: "n1", Domain: "api", Acked: 1}}); err != nil {
+			t.Error(err)
+		}
+	}()
+	m.WaitNode(t, "n1", "api", func(n rollout.Node) bool { return n.Acked == 1 })
+}

@@ -1,0 +1,116 @@
+package rollout
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/headgate/headgate/rules"
+)
+
+// newest is the version that was applied last: the candidate, where there is one.
+func newest(r *rules.Rule) *rules.Version { return cmp.Or(r.Candidate, r.Stable) }
+
+// steps says what became of each rule and of the settings. A new spec is compared with the one in force, or the one being
+// tried.
+func (p *plan) steps(domain string) []Step {
+	was := make(map[string]*rules.Rule, len(p.before))
+	for i := range p.before {
+		was[p.before[i].UID] = &p.before[i]
+	}
+	list := make([]Step, 0, len(p.after)+1)
+	if c := p.settings; c != nil {
+		list = append(list, Step{
+			Rule: domain, Before: settingsWords(c.before), After: settingsWords(c.after), Warnings: p.warnings[domain],
+		})
+	}
+	for i := range p.after {
+		now := &p.after[i]
+		step := Step{Rule: now.ID(), After: state(now), Warnings: p.warnings[now.Name]}
+		if old := was[now.UID]; old != nil {
+			step.Before = state(old)
+			step.Warnings = append(step.Warnings, compared(old, now)...)
+		}
+		list = append(list, step)
+	}
+	return list
+}
+
+// state is a rule's state in words, with what it has beside its versions.
+func state(r *rules.Rule) string {
+	switch n := len(r.Overrides); n {
+	case 0:
+		return r.State()
+	case 1:
+		return r.State() + ", 1 override"
+	default:
+		return fmt.Sprintf("%s, %d overrides", r.State(), n)
+	}
+}
+
+// compared warns of what is unusual between two states: limits that change tenfold, and counters that start anew at once.
+func compared(old, now *rules.Rule) []string {
+	var list []string
+	if v := newest(now); v != nil && !old.Deleted() && v.Number > newest(old).Number {
+		for _, problem := range rules.CompareLimits(&inForce(old).Spec, &v.Spec) {
+			list = append(list, problem.String())
+		}
+	}
+	if old.Stable != nil && now.Stable != nil && !rules.SameCounters(&old.Stable.Spec, &now.Stable.Spec) && old.Candidate == nil {
+		list = append(list, fmt.Sprintf("the counters of v%d are not those of v%d (another algorithm, window or key): they start anew, so callers get a fresh budget",
+			now.Stable.Number, old.Stable.Number))
+	}
+	return list
+}
+
+func (s *Service) record(in intent, p *plan, done []Step) (Record, error) {
+	lines := make([]string, len(done))
+	for i, step := range done {
+		lines[i] = fmt.Sprintf("%s: %s -> %s", step.Rule, cmp.Or(step.Before, "new"), step.After)
+	}
+	was, will := snapshot(p.before), snapshot(p.after)
+	if p.settings != nil {
+		was[""], will[""] = p.settings.before, p.settings.after
+	}
+	before, err := json.Marshal(was)
+	if err != nil {
+		return Record{}, fmt.Errorf("write the audit record: %w", err)
+	}
+	after, err := json.Marshal(will)
+	if err != nil {
+		return Record{}, fmt.Errorf("write the audit record: %w", err)
+	}
+	r := s.note(in.action, in.target, in.why)
+	r.Domain, r.Detail, r.Before, r.After = in.domain, strings.Join(lines, "\n"), before, after
+	return r, nil
+}
+
+// note is a record without a revision, and so far without details.
+func (s *Service) note(action Action, target string, why Why) Record {
+	return Record{
+		Time: s.now().UTC().Truncate(time.Microsecond), Actor: why.actor(), Action: action, Target: target, Message: why.Message,
+		Before: json.RawMessage("{}"), After: json.RawMessage("{}"),
+	}
+}
+
+type ruleSnapshot struct {
+	UID       string           `json:"uid"`
+	Stable    *rules.Version   `json:"stable,omitempty"`
+	Candidate *rules.Version   `json:"candidate,omitempty"`
+	Percent   rules.Percent    `json:"percent,omitempty"`
+	Paused    bool             `json:"paused,omitempty"`
+	Overrides []rules.Override `json:"overrides,omitempty"`
+}
+
+// snapshot is what a record keeps of rules, by name. The settings of the domain stand beside them under "".
+func snapshot(list []rules.Rule) map[string]any {
+	m := make(map[string]any, len(list))
+	for _, r := range list {
+		m[r.Name] = ruleSnapshot{
+			UID: r.UID, Stable: r.Stable, Candidate: r.Candidate, Percent: r.Percent, Paused: r.Paused, Overrides: r.Overrides,
+		}
+	}
+	return m
+}
