@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
@@ -10,40 +11,57 @@ import (
 
 	"github.com/headgate/headgate/rules"
 	"github.com/headgate/headgate/rules/rollout"
+	"github.com/headgate/headgate/storage"
 )
 
 // Changes is part of rollout.Feed.
 func (s *Store) Changes(ctx context.Context, since int64) (rollout.Changes, error) {
 	var c rollout.Changes
 	err := s.snapshot(ctx, func(tx pgx.Tx) error {
-		err := tx.QueryRow(ctx, `SELECT revision, lineage FROM head`).Scan(&c.Head, &c.Lineage)
+		const head = `SELECT revision, lineage, ARRAY(SELECT lineage FROM replaced ORDER BY lineage) FROM head`
+		err := tx.QueryRow(ctx, head).Scan(&c.Head, &c.Lineage, &c.Replaces)
 		if err != nil || c.Head <= since {
 			return err
 		}
-		rows, err := tx.Query(ctx, `SELECT name, secret, revision FROM domains WHERE revision > $1 ORDER BY name`, since)
-		if err != nil {
-			return err
-		}
-		c.Domains, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (rules.Domain, error) {
-			var d rules.Domain
-			var secret []byte
-			err := row.Scan(&d.Name, &secret, &d.Revision)
-			copy(d.Secret[:], secret)
-			return d, err
-		})
+		domains, err := queryDomains(ctx, tx, selectDomains+` WHERE d.revision > $1 ORDER BY d.name`, since)
 		if err != nil {
 			return err
 		}
 		// Planned anew each time. A plan for any since would take a third of the rules to be newer, and read all of them
 		// for the usual case of one: measured 7 ms instead of 0.7 with 10,000 rules.
-		const newer = selectRules + ` WHERE r.revision > $1 ORDER BY r.domain, r.name`
-		c.Rules, err = queryRules(ctx, tx, newer, pgx.QueryExecModeCacheDescribe, since)
-		return err
+		const newer = selectRules + `
+			WHERE r.revision > $1 AND ($1 > 0 OR coalesce(s.stable, s.candidate) IS NOT NULL) ORDER BY r.domain, r.name`
+		changed, err := queryRules(ctx, tx, newer, pgx.QueryExecModeCacheDescribe, since)
+		if err != nil {
+			return err
+		}
+		storage.Step(&c, domains, changed, s.unreadable)
+		return nil
 	})
 	if err != nil {
 		return rollout.Changes{}, fail(ctx, "read the changes", err)
 	}
 	return c, nil
+}
+
+// unreadable tells of what is left out of a list.
+func (s *Store) unreadable(err error) {
+	s.log.Error("left out what this program cannot read", "err", err)
+}
+
+// RuleAt is part of rollout.Feed.
+func (s *Store) RuleAt(ctx context.Context, domain, name string, revision int64) (rules.Rule, error) {
+	attempt := fmt.Sprintf("read rule %s/%s at revision %d", domain, name, revision)
+	const newest = selectStates + `
+		WHERE r.domain = $1 AND r.name = $2 AND s.revision <= $3 ORDER BY s.revision DESC LIMIT 1`
+	last, err := s.queryHistory(ctx, attempt, newest, domain, name, revision)
+	if err != nil {
+		return rules.Rule{}, err
+	}
+	if last[0].Rule.Deleted() {
+		return rules.Rule{}, fmt.Errorf("%s: %w: it was deleted", attempt, rules.ErrNotFound)
+	}
+	return last[0].Rule, nil
 }
 
 const (

@@ -2,8 +2,6 @@ package postgres
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
@@ -17,9 +15,15 @@ import (
 
 // lockHead takes the row lock that makes changes come one after the other. Whoever holds it holds up all programs, so
 // the server ends the session of one that stalls: decide has that long between two of its statements.
-const lockHead = `
-	SELECT revision, set_config('idle_in_transaction_session_timeout', '30s', true)
-	FROM head FOR UPDATE`
+func lockHead(ctx context.Context, tx pgx.Tx) (head rollout.Head, err error) {
+	const lock = `
+		SELECT revision, lineage, records, seal, set_config('idle_in_transaction_session_timeout', '30s', true)
+		FROM head FOR UPDATE`
+	if err := tx.QueryRow(ctx, lock).Scan(&head.Revision, &head.Lineage, &head.Records, &head.Seal, nil); err != nil {
+		return head, fail(ctx, "lock the head", err)
+	}
+	return head, nil
+}
 
 // commitTimeout bounds a COMMIT.
 const commitTimeout = 10 * time.Second
@@ -36,71 +40,86 @@ func (s *Store) Commit(ctx context.Context, domain string, decide func(rollout.T
 		return 0, fail(ctx, "begin a change", err)
 	}
 	defer rollback(ctx, tx)
-	var head int64
-	if err := tx.QueryRow(ctx, lockHead).Scan(&head, nil); err != nil {
-		return 0, fail(ctx, "lock the head", err)
+	head, err := lockHead(ctx, tx)
+	if err != nil {
+		return 0, err
 	}
-	next := head + 1
-	change, err := decide(&ledgerTx{tx: tx, domain: domain, next: next})
+	head.Revision++
+	inside := &ledgerTx{tx: tx, domain: domain, next: head.Revision, secret: storage.NewSecret()}
+	change, err := decide(inside)
 	if err != nil || change == nil {
 		return 0, err
 	}
-	if err := write(ctx, tx, domain, next, change); err != nil {
+	if err := inside.write(ctx, head, change); err != nil {
 		return 0, err
 	}
 	if err := ctx.Err(); err != nil {
-		return 0, fmt.Errorf("commit revision %d: %w", next, err)
+		return 0, fmt.Errorf("commit revision %d: %w", head.Revision, err)
 	}
 	// A caller that gives up now would not learn the outcome, so the COMMIT is bounded but not canceled.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), commitTimeout)
 	defer cancel()
 	if err := tx.Commit(ctx); refused(err) || errors.Is(err, pgx.ErrTxCommitRollback) {
-		return 0, fail(ctx, fmt.Sprintf("commit revision %d", next), err)
+		return 0, fail(ctx, fmt.Sprintf("commit revision %d", head.Revision), err)
 	} else if err != nil {
-		return 0, fmt.Errorf("commit revision %d: the outcome is unknown, look into the audit trail: %w: %w", next, rules.ErrUnavailable, err)
+		return 0, fmt.Errorf("commit revision %d: the outcome is unknown, look into the audit trail: %w: %w", head.Revision, rules.ErrUnavailable, err)
 	}
-	return next, nil
+	return head.Revision, nil
 }
 
-// write stores a change under its revision. The order follows the references between the tables.
-func write(ctx context.Context, tx pgx.Tx, domain string, revision int64, change *rollout.Change) error {
-	states, versions, err := storage.Rows(domain, revision, change)
+// write stores a change under its revision, and moves the head there. The order follows the references between the
+// tables.
+func (t *ledgerTx) write(ctx context.Context, head rollout.Head, change *rollout.Change) error {
+	rows, err := storage.Rows(t.domain, t.next, change)
 	if err != nil {
 		return err
 	}
-	if err := writeDomain(ctx, tx, domain, revision); err != nil {
+	if err := t.writeDomain(ctx, change.Record.Action, rows.Settings); err != nil {
 		return err
 	}
-	if err := writeRules(ctx, tx, revision, states); err != nil {
+	if err := writeRules(ctx, t.tx, t.next, rows.States); err != nil {
 		return err
 	}
-	if err := writeVersions(ctx, tx, revision, versions); err != nil {
+	if err := writeVersions(ctx, t.tx, t.next, rows.Versions); err != nil {
 		return err
 	}
-	if err := writeStates(ctx, tx, revision, change.Record.Action, states); err != nil {
+	if err := writeStates(ctx, t.tx, t.next, change.Record.Action, rows.States); err != nil {
 		return err
 	}
-	if err := writeRecord(ctx, tx, &revision, &change.Record); err != nil {
+	record := change.Record
+	record.Revision = t.next
+	if err := writeRecord(ctx, t.tx, head, record, ""); err != nil {
 		return err
 	}
-	if _, err := tx.Exec(ctx, `UPDATE head SET revision = $1`, revision); err != nil {
-		return fail(ctx, "move the head", err)
-	}
-	// Delivered when the transaction commits, and not at all otherwise.
-	if _, err := tx.Exec(ctx, `SELECT pg_notify('headgate', $1::bigint::text)`, revision); err != nil {
+	return notify(ctx, t.tx)
+}
+
+// notify tells all watchers. It is delivered when the transaction commits, and not at all otherwise.
+func notify(ctx context.Context, tx pgx.Tx) error {
+	if _, err := tx.Exec(ctx, `NOTIFY headgate`); err != nil {
 		return fail(ctx, "notify", err)
 	}
 	return nil
 }
 
-func writeDomain(ctx context.Context, tx pgx.Tx, domain string, revision int64) error {
-	secret := make([]byte, 16)
-	_, _ = rand.Read(secret) // never fails since Go 1.24
+func (t *ledgerTx) writeDomain(ctx context.Context, action rollout.Action, settings *string) error {
+	var settingsRevision *int64
+	if settings != nil {
+		settingsRevision = &t.next
+	}
 	const upsert = `
-		INSERT INTO domains (name, secret, revision) VALUES ($1, $2, $3)
-		ON CONFLICT (name) DO UPDATE SET revision = excluded.revision`
-	if _, err := tx.Exec(ctx, upsert, domain, secret, revision); err != nil {
-		return fail(ctx, "store domain "+domain, err)
+		INSERT INTO domains (name, secret, revision, settings_revision) VALUES ($1, $2, $3, $4)
+		ON CONFLICT (name) DO UPDATE SET
+			revision = excluded.revision, settings_revision = coalesce(excluded.settings_revision, domains.settings_revision)`
+	if _, err := t.tx.Exec(ctx, upsert, t.domain, t.secret[:], t.next, settingsRevision); err != nil {
+		return fail(ctx, "store domain "+t.domain, err)
+	}
+	if settings == nil {
+		return nil
+	}
+	const insert = `INSERT INTO domain_states (domain, revision, action, settings) VALUES ($1, $2, $3, $4)`
+	if _, err := t.tx.Exec(ctx, insert, t.domain, t.next, string(action), *settings); err != nil {
+		return fail(ctx, "store the settings of "+t.domain, err)
 	}
 	return nil
 }
@@ -174,81 +193,55 @@ func writeStates(ctx context.Context, tx pgx.Tx, revision int64, action rollout.
 	n := len(states)
 	uids, stables, candidates := make([]string, n), make([]*int64, n), make([]*int64, n)
 	percents, salts, epochs := make([]int64, n), make([]int64, n), make([]int64, n)
+	paused, overrides := make([]bool, n), make([]string, n)
 	for i := range states {
 		r := &states[i]
 		uids[i], stables[i], candidates[i] = r.UID, r.Stable, r.Candidate
 		percents[i], salts[i], epochs[i] = r.Percent, r.Salt, r.Epoch
+		paused[i], overrides[i] = r.Paused, r.Overrides
 	}
 	const insert = `
-		INSERT INTO rule_states (uid, revision, action, stable, candidate, percent, salt, epoch)
-		SELECT uid, $1, $2, stable, candidate, percent, salt, epoch
-		FROM unnest($3::text[], $4::bigint[], $5::bigint[], $6::integer[], $7::bigint[], $8::bigint[])
-			AS t (uid, stable, candidate, percent, salt, epoch)`
-	if _, err := tx.Exec(ctx, insert, revision, string(action), uids, stables, candidates, percents, salts, epochs); err != nil {
+		INSERT INTO rule_states (uid, revision, action, stable, candidate, percent, salt, epoch, paused, overrides)
+		SELECT uid, $1, $2, stable, candidate, percent, salt, epoch, paused, overrides
+		FROM unnest($3::text[], $4::bigint[], $5::bigint[], $6::integer[], $7::bigint[], $8::bigint[], $9::boolean[], $10::text[])
+			AS t (uid, stable, candidate, percent, salt, epoch, paused, overrides)`
+	if _, err := tx.Exec(ctx, insert, revision, string(action), uids, stables, candidates, percents, salts, epochs, paused, overrides); err != nil {
 		return fail(ctx, "store the states", err)
-	}
-	return nil
-}
-
-// Refuse is part of rollout.Ledger. It takes the lock that changes take: the record's number is the next one.
-func (s *Store) Refuse(ctx context.Context, record rollout.Record) error {
-	err := pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, lockHead); err != nil {
-			return err
-		}
-		return writeRecord(ctx, tx, nil, &record)
-	})
-	if err != nil {
-		return fail(ctx, "record a refusal", err)
-	}
-	return nil
-}
-
-// writeRecord stores a record; a revision of nil is NULL.
-func writeRecord(ctx context.Context, tx pgx.Tx, revision *int64, r *rollout.Record) error {
-	const insert = `
-		INSERT INTO audit (number, revision, refused, domain, at, actor, verified, action, target, message, detail, before, after)
-		SELECT coalesce(max(number), 0) + 1, $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12 FROM audit`
-	_, err := tx.Exec(ctx, insert, revision, storage.Text(r.Refused), r.Domain, r.Time, storage.Text(r.Actor.Name), r.Actor.Verified,
-		string(r.Action), storage.Text(r.Target), storage.Text(r.Message), r.Detail, string(r.Before), string(r.After))
-	if err != nil {
-		return fail(ctx, "store the audit record", err)
 	}
 	return nil
 }
 
 // Rules is part of rollout.Ledger.
 func (s *Store) Rules(ctx context.Context, domain string) ([]rules.Rule, error) {
-	if domain == "" {
-		return queryRules(ctx, s.pool, selectRules+` ORDER BY r.domain, r.name`)
+	query, args := selectRules+` WHERE coalesce(s.stable, s.candidate) IS NOT NULL ORDER BY r.domain, r.name`, []any(nil)
+	if domain != "" {
+		query, args = selectRules+` WHERE coalesce(s.stable, s.candidate) IS NOT NULL AND r.domain = $1 ORDER BY r.name`, []any{domain}
 	}
-	return queryRules(ctx, s.pool, selectRules+` WHERE r.domain = $1 ORDER BY r.name`, domain)
+	rows, err := queryRules(ctx, s.pool, query, args...)
+	if err != nil {
+		return nil, fail(ctx, "list the rules", err)
+	}
+	return storage.Readable(rows, (*storage.RuleRow).Rule, s.unreadable), nil
 }
 
-// Audit is part of rollout.Ledger.
-func (s *Store) Audit(ctx context.Context, domain string, limit int) ([]rollout.Record, error) {
-	const columns = `
-		SELECT coalesce(revision, 0), refused, domain, at, actor, verified, action, target, message, detail, before, after
-		FROM audit`
-	query, args := columns+` ORDER BY number DESC LIMIT $1`, []any{max(limit, 0)}
+// Domains is part of rollout.Ledger.
+func (s *Store) Domains(ctx context.Context, domain string) ([]rules.Domain, error) {
+	query, args := selectDomains+` ORDER BY d.name`, []any(nil)
 	if domain != "" {
-		query, args = columns+` WHERE domain = $2 ORDER BY number DESC LIMIT $1`, append(args, domain)
+		query, args = selectDomains+` WHERE d.name = $1`, []any{domain}
 	}
-	rows, err := s.pool.Query(ctx, query, args...)
+	rows, err := queryDomains(ctx, s.pool, query, args...)
 	if err != nil {
-		return nil, fail(ctx, "read the audit trail", err)
+		return nil, fail(ctx, "list the domains", err)
 	}
-	list, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (rollout.Record, error) {
-		var r rollout.Record
-		var before, after string
-		err := row.Scan(&r.Revision, &r.Refused, &r.Domain, &r.Time, &r.Actor.Name, &r.Actor.Verified,
-			&r.Action, &r.Target, &r.Message, &r.Detail, &before, &after)
-		r.Time = r.Time.UTC()
-		r.Before, r.After = json.RawMessage(before), json.RawMessage(after)
-		return r, err
-	})
-	if err != nil {
-		return nil, fail(ctx, "read the audit trail", err)
+	if domain != "" {
+		return storage.All(rows, (*storage.DomainRow).Domain)
 	}
-	return list, nil
+	return storage.Readable(rows, (*storage.DomainRow).Domain, s.unreadable), nil
+}
+
+// History is part of rollout.Ledger.
+func (s *Store) History(ctx context.Context, domain, name string) ([]rollout.Entry, error) {
+	attempt := fmt.Sprintf("read the history of %s/%s", domain, name)
+	return s.queryHistory(ctx, attempt, selectStates+` WHERE r.domain = $1 AND r.name = $2 ORDER BY s.revision`, domain, name)
 }

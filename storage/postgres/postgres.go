@@ -4,6 +4,9 @@
 // nobody. Signals travel by NOTIFY, as part of the transaction, and are a convenience: a listener that was away has
 // missed them for good, so [Store.Watch] signals once after every (re)connect, and whoever needs certainty polls.
 // A connection pooler in transaction mode passes no notifications on; Options.NoListen is for that case.
+//
+// What is append-only, the history and the audit trail, is so by triggers and by privileges. Where the program owns its
+// tables it could take both away; where the owner is another role, see [Migrate], it cannot.
 package postgres
 
 import (
@@ -26,7 +29,7 @@ var _ storage.Store = (*Store)(nil)
 type Options struct {
 	// NoListen makes Watch send nothing at all: its callers learn of changes by polling alone.
 	NoListen bool
-	// Log tells of lost and regained listening connections; nil: nobody.
+	// Log tells of lost and regained listening connections, and of what cannot be read; nil: nobody.
 	Log *slog.Logger
 }
 
@@ -48,9 +51,26 @@ type Store struct {
 const connectTimeout = 5 * time.Second
 
 // Open connects to the database that a postgres:// URL names, and brings its schema up to date. Programs that start
-// together wait for each other. A database it cannot reach is rules.ErrUnavailable; one with a newer schema is refused.
-// The URL may size the pool (pool_max_conns).
+// together wait for each other. A database it cannot reach is rules.ErrUnavailable; one with a newer schema is refused,
+// and so is one with an older schema that another role owns: see [Migrate]. The URL may size the pool (pool_max_conns).
 func Open(ctx context.Context, url string, options Options) (*Store, error) {
+	pool, err := newPool(ctx, url)
+	if err != nil {
+		return nil, err
+	}
+	if err := migrate(ctx, pool); err != nil {
+		pool.Close()
+		return nil, fail(ctx, "bring the schema of the database up to date", err)
+	}
+	s := &Store{
+		pool: pool, listen: !options.NoListen, checkEvery: checkEvery,
+		log: cmp.Or(options.Log, slog.New(slog.DiscardHandler)),
+	}
+	s.open, s.end = context.WithCancel(context.Background())
+	return s, nil
+}
+
+func newPool(ctx context.Context, url string) (*pgxpool.Pool, error) {
 	config, err := pgxpool.ParseConfig(url)
 	if err != nil {
 		return nil, fmt.Errorf("database URL: %w", err)
@@ -63,16 +83,7 @@ func Open(ctx context.Context, url string, options Options) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("database URL: %w", err)
 	}
-	if err := migrate(ctx, pool); err != nil {
-		pool.Close()
-		return nil, fail(ctx, "bring the schema of the database up to date", err)
-	}
-	s := &Store{
-		pool: pool, listen: !options.NoListen, checkEvery: checkEvery,
-		log: cmp.Or(options.Log, slog.New(slog.DiscardHandler)),
-	}
-	s.open, s.end = context.WithCancel(context.Background())
-	return s, nil
+	return pool, nil
 }
 
 // Close is part of storage.Store.

@@ -3,12 +3,14 @@ package postgres
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"net/url"
 	"strings"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/pressly/goose/v3/lock"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/headgate/headgate/rules"
@@ -48,12 +50,19 @@ func exec(t *testing.T, conn *pgx.Conn, statement string) {
 	}
 }
 
+// The program is not the owner of its tables here, so that each of its statements is one it may make.
 func TestStoreConforms(t *testing.T) {
 	t.Parallel()
+	roles := newRoles(t, 2)
+	owner, program := roles[0], roles[1]
 	storagetest.Run(t, func(t *testing.T) storagetest.Database {
 		database := harness.Postgres(t)
+		owned(t, database, owner)
+		if err := Migrate(t.Context(), as(t, database, owner), program.name); err != nil {
+			t.Fatalf("migrate: %v", err)
+		}
 		return storagetest.Database{
-			Open:   func(t *testing.T) storage.Store { return open(t, database, Options{}) },
+			Open:   func(t *testing.T) storage.Store { return open(t, as(t, database, program), Options{}) },
 			Shared: true,
 			BreakWatches: func(t *testing.T) {
 				conn := connect(t, database)
@@ -127,6 +136,39 @@ func TestProgramsThatStartTogetherMigrateOnce(t *testing.T) {
 	}
 }
 
+func TestMigrationWaitsForTheOneThatRuns(t *testing.T) {
+	t.Parallel()
+	database := harness.Postgres(t)
+	conn := connect(t, database)
+	exec(t, conn, fmt.Sprintf(`SELECT pg_advisory_lock(%d)`, lock.DefaultLockID)) // as a program that migrates
+	var g errgroup.Group
+	g.Go(func() error {
+		s, err := Open(t.Context(), database, Options{})
+		if err != nil {
+			return err
+		}
+		return s.Close()
+	})
+	harness.Eventually(t, connectTimeout, func() error {
+		const waiting = `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND query LIKE '%pg_try_advisory_lock%' AND pid <> pg_backend_pid()`
+		var n int
+		err := conn.QueryRow(t.Context(), waiting).Scan(&n)
+		if err == nil && n == 0 {
+			err = errors.New("no program waits")
+		}
+		return err
+	})
+	var early bool
+	if err := conn.QueryRow(t.Context(), `SELECT to_regclass('head') IS NOT NULL`).Scan(&early); err != nil || early {
+		t.Errorf("migrated beside another that had the lock: %v, %v", early, err)
+	}
+	exec(t, conn, fmt.Sprintf(`SELECT pg_advisory_unlock(%d)`, lock.DefaultLockID))
+	if err := g.Wait(); err != nil {
+		t.Fatalf("open: %v", err)
+	}
+	open(t, database, Options{})
+}
+
 func TestOpenRefusesNewerSchema(t *testing.T) {
 	t.Parallel()
 	database := harness.Postgres(t)
@@ -178,8 +220,8 @@ func TestUnreachableDatabaseIsUnavailable(t *testing.T) {
 		}
 	}
 	exec(t, admin, `ALTER DATABASE `+name+` ALLOW_CONNECTIONS true`)
-	if c, err := s.Changes(t.Context(), 0); err != nil || c.Head != 2 {
-		t.Fatalf("after the outage: head %d, %v, want 2", c.Head, err)
+	if c, err := s.Changes(t.Context(), 0); err != nil || c.Head != 3 {
+		t.Fatalf("after the outage: head %d, %v, want 3", c.Head, err)
 	}
 }
 
@@ -256,8 +298,8 @@ func TestFailedCommitSaysWhetherTheOutcomeIsKnown(t *testing.T) {
 			exec(t, conn, `DROP TRIGGER fail ON audit`)
 			// Here it is known to the test: both rolled back. No number is burnt, and the lock is free.
 			storagetest.Fill(t, s)
-			if changes, err := s.Changes(t.Context(), 0); err != nil || changes.Head != 2 {
-				t.Fatalf("head %d, %v, want 2", changes.Head, err)
+			if changes, err := s.Changes(t.Context(), 0); err != nil || changes.Head != 3 {
+				t.Fatalf("head %d, %v, want 3", changes.Head, err)
 			}
 		})
 	}
@@ -298,8 +340,8 @@ func TestNoListenHoldsNoConnectionAndSignalsNothing(t *testing.T) {
 		t.Error("a signal came")
 	default:
 	}
-	if c, err := deaf.Changes(t.Context(), 0); err != nil || c.Head != 2 {
-		t.Errorf("a poll finds head %d, %v, want 2", c.Head, err)
+	if c, err := deaf.Changes(t.Context(), 0); err != nil || c.Head != 3 {
+		t.Errorf("a poll finds head %d, %v, want 3", c.Head, err)
 	}
 	cancel()
 	if _, ok := <-silent; ok {

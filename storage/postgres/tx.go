@@ -17,14 +17,46 @@ type ledgerTx struct {
 	tx     pgx.Tx
 	domain string
 	next   int64
+	secret [16]byte // of the domain, where it does not exist yet
 }
 
 // Revision is part of rollout.Tx.
 func (t *ledgerTx) Revision() int64 { return t.next }
 
-// Rules is part of rollout.Tx.
+// Domain is part of rollout.Tx.
+func (t *ledgerTx) Domain(ctx context.Context) (rules.Domain, error) {
+	var row storage.DomainRow
+	err := t.tx.QueryRow(ctx, selectDomains+` WHERE d.name = $1`, t.domain).Scan(row.Fields()...)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return rules.Domain{Name: t.domain, Secret: t.secret}, nil
+	}
+	if err != nil {
+		return rules.Domain{}, fail(ctx, "read domain "+t.domain, err)
+	}
+	return row.Domain()
+}
+
+// SettingsAt is part of rollout.Tx.
+func (t *ledgerTx) SettingsAt(ctx context.Context, revision int64) (rules.Settings, error) {
+	const newest = `SELECT settings FROM domain_states WHERE domain = $1 AND revision <= $2 ORDER BY revision DESC LIMIT 1`
+	var stored string
+	err := t.tx.QueryRow(ctx, newest, t.domain, revision).Scan(&stored)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return rules.Settings{}, nil
+	}
+	if err != nil {
+		return rules.Settings{}, fail(ctx, fmt.Sprintf("read the settings of %s at revision %d", t.domain, revision), err)
+	}
+	return storage.DecodeSettings(t.domain, stored)
+}
+
+// Rules is part of rollout.Tx. Who decides over all rules must know all of them.
 func (t *ledgerTx) Rules(ctx context.Context) ([]rules.Rule, error) {
-	return queryRules(ctx, t.tx, selectRules+` WHERE r.domain = $1 ORDER BY r.name`, t.domain)
+	rows, err := queryRules(ctx, t.tx, selectRules+` WHERE r.domain = $1 ORDER BY r.name`, t.domain)
+	if err != nil {
+		return nil, fail(ctx, "read the rules of "+t.domain, err)
+	}
+	return storage.All(rows, (*storage.RuleRow).Rule)
 }
 
 // Rule is part of rollout.Tx.
@@ -40,71 +72,88 @@ func (t *ledgerTx) Rule(ctx context.Context, name string) (rules.Rule, error) {
 	return row.Rule()
 }
 
-// History is part of rollout.Tx.
-func (t *ledgerTx) History(ctx context.Context, uid string) ([]rollout.Entry, error) {
-	const states = `
-		SELECT r.domain, r.name, r.uid, s.revision, s.stable, vs.spec, s.candidate, vc.spec, s.percent, s.salt, s.epoch, s.action
-		FROM rule_states s
-		JOIN rules r ON r.uid = s.uid
+// Histories is part of rollout.Tx.
+func (t *ledgerTx) Histories(ctx context.Context, uids ...string) (map[string][]rollout.Entry, error) {
+	query, args := selectStates+` WHERE r.domain = $1 ORDER BY s.uid, s.revision`, []any{t.domain}
+	if len(uids) > 0 {
+		query, args = selectStates+` WHERE r.domain = $1 AND r.uid = ANY ($2) ORDER BY s.uid, s.revision`, append(args, uids)
+	}
+	histories, err := queryHistories(ctx, t.tx, query, args...)
+	if err != nil {
+		return nil, fail(ctx, "read the histories of "+t.domain, err)
+	}
+	return histories, nil
+}
+
+const (
+	// selectRules reads rules as they stand, all in one query: a domain may have ten thousand.
+	selectRules = `
+		SELECT ` + ruleColumns + `
+		FROM rules r JOIN rule_states s ON s.uid = r.uid AND s.revision = r.revision ` + theirVersions
+	// selectStates reads rules as each revision left them.
+	selectStates = `
+		SELECT ` + ruleColumns + `, s.action, (extract(epoch FROM a.at) * 1000000)::bigint, a.actor, a.verified, a.message
+		FROM rules r JOIN rule_states s ON s.uid = r.uid JOIN audit a ON a.revision = s.revision ` + theirVersions
+	ruleColumns   = `r.domain, r.name, r.uid, s.revision, s.stable, vs.spec, s.candidate, vc.spec, s.percent, s.salt, s.epoch, s.paused, s.overrides`
+	theirVersions = `
 		LEFT JOIN versions vs ON vs.uid = s.uid AND vs.number = s.stable
-		LEFT JOIN versions vc ON vc.uid = s.uid AND vc.number = s.candidate
-		WHERE s.uid = $1 ORDER BY s.revision`
-	rows, err := t.tx.Query(ctx, states, uid)
-	if err != nil {
-		return nil, fail(ctx, "read the history of rule "+uid, err)
-	}
-	list, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (rollout.Entry, error) {
-		var r storage.RuleRow
-		var e rollout.Entry
-		if err := row.Scan(append(r.Fields(), &e.Action)...); err != nil {
-			return e, err
-		}
-		var err error
-		e.Rule, err = r.Rule()
-		return e, err
-	})
-	if err != nil {
-		return nil, fail(ctx, "read the history of rule "+uid, err)
-	}
-	return list, nil
-}
-
-// Versions is part of rollout.Tx. Numbers count from 1, so the largest is how many there were, also when old ones are
-// no longer kept.
-func (t *ledgerTx) Versions(ctx context.Context, uid string) (int64, error) {
-	var n int64
-	if err := t.tx.QueryRow(ctx, `SELECT coalesce(max(number), 0) FROM versions WHERE uid = $1`, uid).Scan(&n); err != nil {
-		return 0, fail(ctx, "count the versions of rule "+uid, err)
-	}
-	return n, nil
-}
-
-// selectRules reads rules as they stand, all in one query: a domain may have ten thousand.
-const selectRules = `
-	SELECT r.domain, r.name, r.uid, s.revision, s.stable, vs.spec, s.candidate, vc.spec, s.percent, s.salt, s.epoch
-	FROM rules r
-	JOIN rule_states s ON s.uid = r.uid AND s.revision = r.revision
-	LEFT JOIN versions vs ON vs.uid = s.uid AND vs.number = s.stable
-	LEFT JOIN versions vc ON vc.uid = s.uid AND vc.number = s.candidate`
+		LEFT JOIN versions vc ON vc.uid = s.uid AND vc.number = s.candidate`
+	// selectDomains reads domains as they stand.
+	selectDomains = `
+		SELECT d.name, d.secret, d.revision, d.settings_revision, s.settings
+		FROM domains d
+		LEFT JOIN domain_states s ON s.domain = d.name AND s.revision = d.settings_revision`
+)
 
 type querier interface {
 	Query(ctx context.Context, query string, args ...any) (pgx.Rows, error)
 }
 
-func queryRules(ctx context.Context, q querier, query string, args ...any) ([]rules.Rule, error) {
+func queryRules(ctx context.Context, q querier, query string, args ...any) ([]storage.RuleRow, error) {
 	rows, err := q.Query(ctx, query, args...)
 	if err != nil {
-		return nil, fail(ctx, "read the rules", err)
+		return nil, err
 	}
-	list, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (rules.Rule, error) {
-		var r storage.RuleRow
-		if err := row.Scan(r.Fields()...); err != nil {
-			return rules.Rule{}, err
-		}
-		return r.Rule()
+	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (r storage.RuleRow, err error) {
+		err = row.Scan(r.Fields()...)
+		return r, err
+	})
+}
+
+func queryHistories(ctx context.Context, q querier, query string, args ...any) (map[string][]rollout.Entry, error) {
+	rows, err := q.Query(ctx, query, args...)
+	if err != nil {
+		return nil, err
+	}
+	list, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (e storage.EntryRow, err error) {
+		err = row.Scan(e.Fields()...)
+		return e, err
 	})
 	if err != nil {
-		return nil, fail(ctx, "read the rules", err)
+		return nil, err
 	}
-	return list, nil
+	return storage.Histories(list)
+}
+
+// queryHistory reads states of one rule, or returns rules.ErrNotFound.
+func (s *Store) queryHistory(ctx context.Context, attempt, query string, args ...any) ([]rollout.Entry, error) {
+	histories, err := queryHistories(ctx, s.pool, query, args...)
+	if err != nil {
+		return nil, fail(ctx, attempt, err)
+	}
+	for _, history := range histories {
+		return history, nil
+	}
+	return nil, fmt.Errorf("%s: %w", attempt, rules.ErrNotFound)
+}
+
+func queryDomains(ctx context.Context, q querier, query string, args ...any) ([]storage.DomainRow, error) {
+	rows, err := q.Query(ctx, query, args...)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (d storage.DomainRow, err error) {
+		err = row.Scan(d.Fields()...)
+		return d, err
+	})
 }

@@ -17,15 +17,20 @@ func (s *Store) SaveNodes(ctx context.Context, nodes []rollout.Node) error {
 	}
 	defer rollback(tx)
 	const upsert = `
-		INSERT INTO nodes (id, domain, program, connected, departed, seen, sent, acked, nacked, nack_reason)
-		VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)
+		INSERT INTO nodes (id, domain, program, level, connected, departed, stream, seen, lineage, sent, acked, nacked, nack_reason, refused, break_glass)
+		VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15)
 		ON CONFLICT (id, domain) DO UPDATE SET
-			program = excluded.program, connected = excluded.connected, departed = excluded.departed, seen = excluded.seen,
-			sent = excluded.sent, acked = excluded.acked, nacked = excluded.nacked, nack_reason = excluded.nack_reason
-		WHERE nodes.seen <= excluded.seen`
+			program = excluded.program, level = excluded.level, connected = excluded.connected, departed = excluded.departed,
+			stream = excluded.stream, seen = excluded.seen, lineage = excluded.lineage,
+			sent = excluded.sent, acked = excluded.acked, nacked = excluded.nacked,
+			nack_reason = excluded.nack_reason, refused = excluded.refused, break_glass = excluded.break_glass
+		WHERE (nodes.stream, nodes.seen) <= (excluded.stream, excluded.seen) OR nodes.seen < excluded.seen - ?16`
 	_, err = insertEach(ctx, tx, upsert, len(nodes), func(i int) []any {
 		n := &nodes[i]
-		return []any{n.ID, n.Domain, n.Program, n.Connected, n.Departed, n.Seen.UnixMicro(), n.Sent, n.Acked, n.Nacked, n.NackReason}
+		return []any{
+			n.ID, n.Domain, n.Program, n.Level, n.Connected, n.Departed, n.Stream, n.Seen.UnixMicro(), n.Lineage, n.Sent, n.Acked, n.Nacked,
+			n.NackReason, storage.EncodeList(n.Refused), storage.EncodeList(n.BreakGlass), storage.Silence.Microseconds(),
+		}
 	})
 	if err != nil {
 		return fail(ctx, "save the nodes", err)
@@ -39,18 +44,73 @@ func (s *Store) SaveNodes(ctx context.Context, nodes []rollout.Node) error {
 // Nodes is part of rollout.Fleet.
 func (s *Store) Nodes(ctx context.Context, domain string) ([]rollout.Node, error) {
 	const all = `
-		SELECT id, domain, program, connected, departed, seen, sent, acked, nacked, nack_reason
+		SELECT id, domain, program, level, connected, departed, stream, seen, lineage, sent, acked, nacked, nack_reason, refused, break_glass
 		FROM nodes WHERE ?1 = '' OR domain = ?1
 		ORDER BY id, domain`
 	list, err := collect(ctx, s.read, all, []any{domain}, func(row scanner) (rollout.Node, error) {
 		var n rollout.Node
 		var seen int64
-		err := row.Scan(&n.ID, &n.Domain, &n.Program, &n.Connected, &n.Departed, &seen, &n.Sent, &n.Acked, &n.Nacked, &n.NackReason)
+		var refused, breakGlass string
+		err := row.Scan(&n.ID, &n.Domain, &n.Program, &n.Level, &n.Connected, &n.Departed, &n.Stream, &seen,
+			&n.Lineage, &n.Sent, &n.Acked, &n.Nacked, &n.NackReason, &refused, &breakGlass)
+		if err != nil {
+			return n, err
+		}
 		n.Seen = time.UnixMicro(seen).UTC()
+		if n.Refused, err = storage.DecodeList[string](refused); err != nil {
+			return n, err
+		}
+		n.BreakGlass, err = storage.DecodeList[rollout.BreakGlass](breakGlass)
 		return n, err
 	})
 	if err != nil {
 		return nil, s.fail(ctx, "read the nodes", err)
+	}
+	return list, nil
+}
+
+// ForgetNodes is part of rollout.Fleet.
+func (s *Store) ForgetNodes(ctx context.Context, seenBefore time.Time) (int64, error) {
+	done, err := s.write.ExecContext(ctx, `DELETE FROM nodes WHERE seen < ?1`, seenBefore.UnixMicro())
+	if err != nil {
+		return 0, s.fail(ctx, "forget nodes", err)
+	}
+	return done.RowsAffected()
+}
+
+// SaveTaken is part of rollout.Fleet: one transaction, however many rules.
+func (s *Store) SaveTaken(ctx context.Context, taken []rollout.Taken) error {
+	taken = storage.LatestTaken(taken)
+	tx, err := s.write.BeginTx(ctx, nil)
+	if err != nil {
+		return s.fail(ctx, "save what was taken", err)
+	}
+	defer rollback(tx)
+	const upsert = `
+		INSERT INTO taken (domain, rule, level, revision) VALUES (?1, ?2, ?3, ?4)
+		ON CONFLICT (domain, rule, level) DO UPDATE SET revision = excluded.revision
+		WHERE taken.revision < excluded.revision`
+	_, err = insertEach(ctx, tx, upsert, len(taken), func(i int) []any {
+		return []any{taken[i].Domain, taken[i].Rule, taken[i].Level, taken[i].Revision}
+	})
+	if err != nil {
+		return fail(ctx, "save what was taken", err)
+	}
+	if err := tx.Commit(); err != nil {
+		return fail(ctx, "save what was taken", err)
+	}
+	return nil
+}
+
+// Taken is part of rollout.Fleet.
+func (s *Store) Taken(ctx context.Context, domain string) ([]rollout.Taken, error) {
+	const all = `SELECT domain, rule, level, revision FROM taken WHERE domain = ?1 ORDER BY rule, level`
+	list, err := collect(ctx, s.read, all, []any{domain}, func(row scanner) (v rollout.Taken, err error) {
+		err = row.Scan(&v.Domain, &v.Rule, &v.Level, &v.Revision)
+		return v, err
+	})
+	if err != nil {
+		return nil, s.fail(ctx, "read what was taken", err)
 	}
 	return list, nil
 }

@@ -2,12 +2,8 @@ package sqlite
 
 import (
 	"context"
-	"crypto/rand"
 	"database/sql"
-	"encoding/json"
-	"errors"
 	"fmt"
-	"time"
 
 	"github.com/headgate/headgate/rules"
 	"github.com/headgate/headgate/rules/rollout"
@@ -26,62 +22,70 @@ func (s *Store) Commit(ctx context.Context, domain string, decide func(rollout.T
 		return 0, s.fail(ctx, "begin a change", err)
 	}
 	defer rollback(tx)
-	var head int64
-	if err := tx.QueryRowContext(ctx, `SELECT revision FROM head`).Scan(&head); err != nil {
+	head, err := readHead(ctx, tx)
+	if err != nil {
 		return 0, fail(ctx, "read the head", err)
 	}
-	next := head + 1
-	change, err := decide(&ledgerTx{tx: tx, domain: domain, next: next})
+	head.Revision++
+	inside := &ledgerTx{tx: tx, domain: domain, next: head.Revision, secret: storage.NewSecret()}
+	change, err := decide(inside)
 	if err != nil || change == nil {
 		return 0, err
 	}
-	if err := write(ctx, tx, domain, next, change); err != nil {
+	if err := inside.write(ctx, head, change); err != nil {
 		return 0, err
 	}
 	if err := tx.Commit(); err != nil && refused(err) {
-		return 0, fail(ctx, fmt.Sprintf("commit revision %d", next), err)
+		return 0, fail(ctx, fmt.Sprintf("commit revision %d", head.Revision), err)
 	} else if err != nil {
-		return 0, fmt.Errorf("commit revision %d: the outcome is unknown, look into the audit trail: %w: %w", next, rules.ErrUnavailable, err)
+		return 0, fmt.Errorf("commit revision %d: the outcome is unknown, look into the audit trail: %w: %w", head.Revision, rules.ErrUnavailable, err)
 	}
 	s.signalAll()
-	return next, nil
+	return head.Revision, nil
 }
 
-// write stores a change under its revision. The order follows the references between the tables.
-func write(ctx context.Context, tx *sql.Tx, domain string, revision int64, change *rollout.Change) error {
-	states, versions, err := storage.Rows(domain, revision, change)
+// write stores a change under its revision, and moves the head there. The order follows the references between the
+// tables.
+func (t *ledgerTx) write(ctx context.Context, head rollout.Head, change *rollout.Change) error {
+	rows, err := storage.Rows(t.domain, t.next, change)
 	if err != nil {
 		return err
 	}
-	if err := writeDomain(ctx, tx, domain, revision); err != nil {
+	if err := t.writeDomain(ctx, change.Record.Action, rows.Settings); err != nil {
 		return err
 	}
-	if err := writeRules(ctx, tx, revision, states); err != nil {
+	if err := writeRules(ctx, t.tx, t.next, rows.States); err != nil {
 		return err
 	}
-	if err := writeVersions(ctx, tx, revision, versions); err != nil {
+	if err := writeVersions(ctx, t.tx, t.next, rows.Versions); err != nil {
 		return err
 	}
-	if err := writeStates(ctx, tx, revision, change.Record.Action, states); err != nil {
+	if err := writeStates(ctx, t.tx, t.next, change.Record.Action, rows.States); err != nil {
 		return err
 	}
-	if err := writeRecord(ctx, tx, &revision, &change.Record); err != nil {
-		return err
-	}
-	if _, err := tx.ExecContext(ctx, `UPDATE head SET revision = ?1`, revision); err != nil {
-		return fail(ctx, "move the head", err)
-	}
-	return nil
+	record := change.Record
+	record.Revision = t.next
+	return writeRecord(ctx, t.tx, head, record, "")
 }
 
-func writeDomain(ctx context.Context, tx *sql.Tx, domain string, revision int64) error {
-	secret := make([]byte, 16)
-	_, _ = rand.Read(secret) // never fails since Go 1.24
+func (t *ledgerTx) writeDomain(ctx context.Context, action rollout.Action, settings *string) error {
+	var settingsRevision *int64
+	if settings != nil {
+		settingsRevision = &t.next
+	}
 	const upsert = `
-		INSERT INTO domains (name, secret, revision) VALUES (?1, ?2, ?3)
-		ON CONFLICT (name) DO UPDATE SET revision = excluded.revision`
-	if _, err := tx.ExecContext(ctx, upsert, domain, secret, revision); err != nil {
-		return fail(ctx, "store domain "+domain, err)
+		INSERT INTO domains (name, secret, revision, settings_revision) VALUES (?1, ?2, ?3, ?4)
+		ON CONFLICT (name) DO UPDATE SET
+			revision = excluded.revision, settings_revision = coalesce(excluded.settings_revision, domains.settings_revision)`
+	if _, err := t.tx.ExecContext(ctx, upsert, t.domain, t.secret[:], t.next, settingsRevision); err != nil {
+		return fail(ctx, "store domain "+t.domain, err)
+	}
+	if settings == nil {
+		return nil
+	}
+	const insert = `INSERT INTO domain_states (domain, revision, action, settings) VALUES (?1, ?2, ?3, ?4)`
+	if _, err := t.tx.ExecContext(ctx, insert, t.domain, t.next, string(action), *settings); err != nil {
+		return fail(ctx, "store the settings of "+t.domain, err)
 	}
 	return nil
 }
@@ -154,11 +158,11 @@ func writeVersions(ctx context.Context, tx *sql.Tx, revision int64, versions []s
 
 func writeStates(ctx context.Context, tx *sql.Tx, revision int64, action rollout.Action, states []storage.RuleRow) error {
 	const insert = `
-		INSERT INTO rule_states (uid, revision, action, stable, candidate, percent, salt, epoch)
-		VALUES (?3, ?1, ?2, ?4, ?5, ?6, ?7, ?8)`
+		INSERT INTO rule_states (uid, revision, action, stable, candidate, percent, salt, epoch, paused, overrides)
+		VALUES (?3, ?1, ?2, ?4, ?5, ?6, ?7, ?8, ?9, ?10)`
 	_, err := insertEach(ctx, tx, insert, len(states), func(i int) []any {
 		r := &states[i]
-		return []any{revision, string(action), r.UID, r.Stable, r.Candidate, r.Percent, r.Salt, r.Epoch}
+		return []any{revision, string(action), r.UID, r.Stable, r.Candidate, r.Percent, r.Salt, r.Epoch, r.Paused, r.Overrides}
 	})
 	if err != nil {
 		return fail(ctx, "store the states", err)
@@ -166,96 +170,37 @@ func writeStates(ctx context.Context, tx *sql.Tx, revision int64, action rollout
 	return nil
 }
 
-// Refuse is part of rollout.Ledger. It takes the lock that changes take: the record's number is the next one.
-func (s *Store) Refuse(ctx context.Context, record rollout.Record) error {
-	tx, err := s.write.BeginTx(ctx, nil)
-	if err != nil {
-		return s.fail(ctx, "record a refusal", err)
-	}
-	defer rollback(tx)
-	if err := writeRecord(ctx, tx, nil, &record); err != nil {
-		return err
-	}
-	if err := tx.Commit(); err != nil {
-		return fail(ctx, "record a refusal", err)
-	}
-	return nil
-}
-
-// writeRecord stores a record; a revision of nil is NULL.
-func writeRecord(ctx context.Context, tx *sql.Tx, revision *int64, r *rollout.Record) error {
-	const insert = `
-		INSERT INTO audit (number, revision, refused, domain, at, actor, verified, action, target, message, detail, before, after)
-		SELECT coalesce(max(number), 0) + 1, ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12 FROM audit`
-	_, err := tx.ExecContext(ctx, insert, revision, storage.Text(r.Refused), r.Domain, r.Time.UnixMicro(), storage.Text(r.Actor.Name), r.Actor.Verified,
-		string(r.Action), storage.Text(r.Target), storage.Text(r.Message), r.Detail, string(r.Before), string(r.After))
-	if err != nil {
-		return fail(ctx, "store the audit record", err)
-	}
-	return nil
-}
-
 // Rules is part of rollout.Ledger.
 func (s *Store) Rules(ctx context.Context, domain string) ([]rules.Rule, error) {
-	var list []rules.Rule
-	var err error
-	if domain == "" {
-		list, err = queryRules(ctx, s.read, selectRules+` ORDER BY r.domain, r.name`)
-	} else {
-		list, err = queryRules(ctx, s.read, selectRules+` WHERE r.domain = ?1 ORDER BY r.name`, domain)
+	query, args := selectRules+` WHERE coalesce(s.stable, s.candidate) IS NOT NULL ORDER BY r.domain, r.name`, []any(nil)
+	if domain != "" {
+		query, args = selectRules+` WHERE coalesce(s.stable, s.candidate) IS NOT NULL AND r.domain = ?1 ORDER BY r.name`, []any{domain}
 	}
+	rows, err := queryRules(ctx, s.read, query, args...)
 	if err != nil {
 		return nil, s.fail(ctx, "list the rules", err)
 	}
-	return list, nil
+	return storage.Readable(rows, (*storage.RuleRow).Rule, unreadable), nil
 }
 
-// Audit is part of rollout.Ledger.
-func (s *Store) Audit(ctx context.Context, domain string, limit int) ([]rollout.Record, error) {
-	const columns = `
-		SELECT coalesce(revision, 0), refused, domain, at, actor, verified, action, target, message, detail, before, after
-		FROM audit`
-	query, args := columns+` ORDER BY number DESC LIMIT ?1`, []any{max(limit, 0)}
+// Domains is part of rollout.Ledger.
+func (s *Store) Domains(ctx context.Context, domain string) ([]rules.Domain, error) {
+	query, args := selectDomains+` ORDER BY d.name`, []any(nil)
 	if domain != "" {
-		query, args = columns+` WHERE domain = ?2 ORDER BY number DESC LIMIT ?1`, append(args, domain)
+		query, args = selectDomains+` WHERE d.name = ?1`, []any{domain}
 	}
-	list, err := collect(ctx, s.read, query, args, func(row scanner) (rollout.Record, error) {
-		var r rollout.Record
-		var at int64
-		var before, after string
-		err := row.Scan(&r.Revision, &r.Refused, &r.Domain, &at, &r.Actor.Name, &r.Actor.Verified,
-			&r.Action, &r.Target, &r.Message, &r.Detail, &before, &after)
-		r.Time = time.UnixMicro(at).UTC()
-		r.Before, r.After = json.RawMessage(before), json.RawMessage(after)
-		return r, err
-	})
+	rows, err := queryDomains(ctx, s.read, query, args...)
 	if err != nil {
-		return nil, s.fail(ctx, "read the audit trail", err)
+		return nil, s.fail(ctx, "list the domains", err)
 	}
-	return list, nil
+	if domain != "" {
+		return storage.All(rows, (*storage.DomainRow).Domain)
+	}
+	return storage.Readable(rows, (*storage.DomainRow).Domain, unreadable), nil
 }
 
-type querier interface {
-	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
-}
-
-type scanner interface {
-	Scan(into ...any) error
-}
-
-// collect runs a query and makes a value of each row.
-func collect[T any](ctx context.Context, q querier, query string, args []any, one func(scanner) (T, error)) (list []T, err error) {
-	rows, err := q.QueryContext(ctx, query, args...)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, rows.Close()) }()
-	for rows.Next() {
-		v, err := one(rows)
-		if err != nil {
-			return nil, err
-		}
-		list = append(list, v)
-	}
-	return list, rows.Err()
+// History is part of rollout.Ledger.
+func (s *Store) History(ctx context.Context, domain, name string) ([]rollout.Entry, error) {
+	attempt := fmt.Sprintf("read the history of %s/%s", domain, name)
+	return s.queryHistory(ctx, attempt, selectStates+` WHERE r.domain = ?1 AND r.name = ?2 ORDER BY s.revision`, domain, name)
 }

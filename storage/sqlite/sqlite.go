@@ -7,7 +7,8 @@
 //
 // SQLite allows one writer, so the pool for writes holds a single connection, on which changes queue; readers have a
 // pool of their own, see the last committed state, and wait for nobody (write-ahead log). A change is on disk before it
-// is acknowledged.
+// is acknowledged. What is append-only, the history and the audit trail, is so by triggers; whoever has the file can
+// drop them, and the seals of the audit trail tell.
 package sqlite
 
 import (
@@ -83,7 +84,8 @@ func dsn(path string, settings ...string) string {
 		"_journal_mode": {"WAL"},
 		"_synchronous":  {"FULL"}, // NORMAL would forget the last changes when the power fails
 		"_foreign_keys": {"1"},
-		"_dqs":          {"0"}, // a mistyped name in double quotes is an error, not a string
+		"_pragma":       {"recursive_triggers(1)"}, // REPLACE, which deletes, fires the triggers that refuse it
+		"_dqs":          {"0"},                     // a mistyped name in double quotes is an error, not a string
 	}
 	for i := 0; i+1 < len(settings); i += 2 {
 		q.Set(settings[i], settings[i+1])

@@ -3,6 +3,7 @@ package sqlite
 import (
 	"context"
 	"database/sql"
+	"encoding/json"
 	"errors"
 	"fmt"
 
@@ -16,14 +17,46 @@ type ledgerTx struct {
 	tx     *sql.Tx
 	domain string
 	next   int64
+	secret [16]byte // of the domain, where it does not exist yet
 }
 
 // Revision is part of rollout.Tx.
 func (t *ledgerTx) Revision() int64 { return t.next }
 
-// Rules is part of rollout.Tx.
+// Domain is part of rollout.Tx.
+func (t *ledgerTx) Domain(ctx context.Context) (rules.Domain, error) {
+	var row storage.DomainRow
+	err := t.tx.QueryRowContext(ctx, selectDomains+` WHERE d.name = ?1`, t.domain).Scan(row.Fields()...)
+	if errors.Is(err, sql.ErrNoRows) {
+		return rules.Domain{Name: t.domain, Secret: t.secret}, nil
+	}
+	if err != nil {
+		return rules.Domain{}, fail(ctx, "read domain "+t.domain, err)
+	}
+	return row.Domain()
+}
+
+// SettingsAt is part of rollout.Tx.
+func (t *ledgerTx) SettingsAt(ctx context.Context, revision int64) (rules.Settings, error) {
+	const newest = `SELECT settings FROM domain_states WHERE domain = ?1 AND revision <= ?2 ORDER BY revision DESC LIMIT 1`
+	var stored string
+	err := t.tx.QueryRowContext(ctx, newest, t.domain, revision).Scan(&stored)
+	if errors.Is(err, sql.ErrNoRows) {
+		return rules.Settings{}, nil
+	}
+	if err != nil {
+		return rules.Settings{}, fail(ctx, fmt.Sprintf("read the settings of %s at revision %d", t.domain, revision), err)
+	}
+	return storage.DecodeSettings(t.domain, stored)
+}
+
+// Rules is part of rollout.Tx. Who decides over all rules must know all of them.
 func (t *ledgerTx) Rules(ctx context.Context) ([]rules.Rule, error) {
-	return queryRules(ctx, t.tx, selectRules+` WHERE r.domain = ?1 ORDER BY r.name`, t.domain)
+	rows, err := queryRules(ctx, t.tx, selectRules+` WHERE r.domain = ?1 ORDER BY r.name`, t.domain)
+	if err != nil {
+		return nil, fail(ctx, "read the rules of "+t.domain, err)
+	}
+	return storage.All(rows, (*storage.RuleRow).Rule)
 }
 
 // Rule is part of rollout.Tx.
@@ -39,59 +72,102 @@ func (t *ledgerTx) Rule(ctx context.Context, name string) (rules.Rule, error) {
 	return row.Rule()
 }
 
-// History is part of rollout.Tx.
-func (t *ledgerTx) History(ctx context.Context, uid string) ([]rollout.Entry, error) {
-	const states = `
-		SELECT r.domain, r.name, r.uid, s.revision, s.stable, vs.spec, s.candidate, vc.spec, s.percent, s.salt, s.epoch, s.action
-		FROM rule_states s
-		JOIN rules r ON r.uid = s.uid
-		LEFT JOIN versions vs ON vs.uid = s.uid AND vs.number = s.stable
-		LEFT JOIN versions vc ON vc.uid = s.uid AND vc.number = s.candidate
-		WHERE s.uid = ?1 ORDER BY s.revision`
-	list, err := collect(ctx, t.tx, states, []any{uid}, func(row scanner) (rollout.Entry, error) {
-		var r storage.RuleRow
-		var e rollout.Entry
-		if err := row.Scan(append(r.Fields(), &e.Action)...); err != nil {
-			return e, err
+// Histories is part of rollout.Tx.
+func (t *ledgerTx) Histories(ctx context.Context, uids ...string) (map[string][]rollout.Entry, error) {
+	query, args := selectStates+` WHERE r.domain = ?1 ORDER BY s.uid, s.revision`, []any{t.domain}
+	if len(uids) > 0 {
+		list, err := json.Marshal(uids)
+		if err != nil {
+			return nil, fmt.Errorf("read the histories of %s: %w", t.domain, err)
 		}
-		var err error
-		e.Rule, err = r.Rule()
+		// The + keeps SQLite from walking all rules of the domain instead of looking up the few that are named.
+		query, args = selectStates+` WHERE +r.domain = ?1 AND r.uid IN (SELECT value FROM json_each(?2)) ORDER BY s.uid, s.revision`, append(args, string(list))
+	}
+	histories, err := queryHistories(ctx, t.tx, query, args...)
+	if err != nil {
+		return nil, fail(ctx, "read the histories of "+t.domain, err)
+	}
+	return histories, nil
+}
+
+const (
+	// selectRules reads rules as they stand, all in one query: a domain may have ten thousand.
+	selectRules = `
+		SELECT ` + ruleColumns + `
+		FROM rules r JOIN rule_states s ON s.uid = r.uid AND s.revision = r.revision ` + theirVersions
+	// selectStates reads rules as each revision left them.
+	selectStates = `
+		SELECT ` + ruleColumns + `, s.action, a.at, a.actor, a.verified, a.message
+		FROM rules r JOIN rule_states s ON s.uid = r.uid JOIN audit a ON a.revision = s.revision ` + theirVersions
+	ruleColumns   = `r.domain, r.name, r.uid, s.revision, s.stable, vs.spec, s.candidate, vc.spec, s.percent, s.salt, s.epoch, s.paused, s.overrides`
+	theirVersions = `
+		LEFT JOIN versions vs ON vs.uid = s.uid AND vs.number = s.stable
+		LEFT JOIN versions vc ON vc.uid = s.uid AND vc.number = s.candidate`
+	// selectDomains reads domains as they stand.
+	selectDomains = `
+		SELECT d.name, d.secret, d.revision, d.settings_revision, s.settings
+		FROM domains d
+		LEFT JOIN domain_states s ON s.domain = d.name AND s.revision = d.settings_revision`
+)
+
+type querier interface {
+	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
+}
+
+type scanner interface {
+	Scan(into ...any) error
+}
+
+// collect runs a query and makes a value of each row.
+func collect[T any](ctx context.Context, q querier, query string, args []any, one func(scanner) (T, error)) (list []T, err error) {
+	rows, err := q.QueryContext(ctx, query, args...)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, rows.Close()) }()
+	for rows.Next() {
+		v, err := one(rows)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, v)
+	}
+	return list, rows.Err()
+}
+
+func queryRules(ctx context.Context, q querier, query string, args ...any) ([]storage.RuleRow, error) {
+	return collect(ctx, q, query, args, func(row scanner) (r storage.RuleRow, err error) {
+		err = row.Scan(r.Fields()...)
+		return r, err
+	})
+}
+
+func queryHistories(ctx context.Context, q querier, query string, args ...any) (map[string][]rollout.Entry, error) {
+	list, err := collect(ctx, q, query, args, func(row scanner) (e storage.EntryRow, err error) {
+		err = row.Scan(e.Fields()...)
 		return e, err
 	})
 	if err != nil {
-		return nil, fail(ctx, "read the history of rule "+uid, err)
+		return nil, err
 	}
-	return list, nil
+	return storage.Histories(list)
 }
 
-// Versions is part of rollout.Tx. Numbers count from 1, so the largest is how many there were, also when old ones are
-// no longer kept.
-func (t *ledgerTx) Versions(ctx context.Context, uid string) (int64, error) {
-	var n int64
-	if err := t.tx.QueryRowContext(ctx, `SELECT coalesce(max(number), 0) FROM versions WHERE uid = ?1`, uid).Scan(&n); err != nil {
-		return 0, fail(ctx, "count the versions of rule "+uid, err)
-	}
-	return n, nil
-}
-
-// selectRules reads rules as they stand, all in one query: a domain may have ten thousand.
-const selectRules = `
-	SELECT r.domain, r.name, r.uid, s.revision, s.stable, vs.spec, s.candidate, vc.spec, s.percent, s.salt, s.epoch
-	FROM rules r
-	JOIN rule_states s ON s.uid = r.uid AND s.revision = r.revision
-	LEFT JOIN versions vs ON vs.uid = s.uid AND vs.number = s.stable
-	LEFT JOIN versions vc ON vc.uid = s.uid AND vc.number = s.candidate`
-
-func queryRules(ctx context.Context, q querier, query string, args ...any) ([]rules.Rule, error) {
-	list, err := collect(ctx, q, query, args, func(row scanner) (rules.Rule, error) {
-		var r storage.RuleRow
-		if err := row.Scan(r.Fields()...); err != nil {
-			return rules.Rule{}, err
-		}
-		return r.Rule()
-	})
+// queryHistory reads states of one rule, or returns rules.ErrNotFound.
+func (s *Store) queryHistory(ctx context.Context, attempt, query string, args ...any) ([]rollout.Entry, error) {
+	histories, err := queryHistories(ctx, s.read, query, args...)
 	if err != nil {
-		return nil, fail(ctx, "read the rules", err)
+		return nil, s.fail(ctx, attempt, err)
 	}
-	return list, nil
+	for _, history := range histories {
+		return history, nil
+	}
+	return nil, fmt.Errorf("%s: %w", attempt, rules.ErrNotFound)
+}
+
+func queryDomains(ctx context.Context, q querier, query string, args ...any) ([]storage.DomainRow, error) {
+	return collect(ctx, q, query, args, func(row scanner) (d storage.DomainRow, err error) {
+		err = row.Scan(d.Fields()...)
+		return d, err
+	})
 }

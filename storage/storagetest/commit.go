@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -15,7 +14,6 @@ import (
 
 	"github.com/headgate/headgate/rules"
 	"github.com/headgate/headgate/rules/rollout"
-	"github.com/headgate/headgate/storage"
 )
 
 func commitStoresTheWholeChange(t *testing.T, f *fixture) {
@@ -25,9 +23,13 @@ func commitStoresTheWholeChange(t *testing.T, f *fixture) {
 		Percent: 2_501,
 		Salt:    1<<64 - 2, // all bits of a salt come back, the highest too
 		Epoch:   1,
+		Paused:  true,
+		Overrides: []rules.Override{{
+			Key: rules.OverrideKey{1, 2, 255}, Limit: "burst", Rate: rules.Rate{Amount: 90, Window: time.Minute, Burst: 120}, Until: at,
+		}},
 	}
 	record := rollout.Record{
-		Revision: 1, Domain: "api", Time: at, Actor: rollout.Actor{Name: "ann", Verified: true},
+		Number: 1, Revision: 1, Domain: "api", Time: at, Actor: rollout.Actor{Name: "ann", Verified: true},
 		Action: rollout.ActionApply, Target: "api/plan", Message: "PAY-812 „größer“", Detail: "api/plan: new -> v2 at 25.01%",
 		Before: json.RawMessage(`{}`), After: json.RawMessage(`{"plan": {"stable":  1}}`), // JSON keeps its bytes
 	}
@@ -40,6 +42,7 @@ func commitStoresTheWholeChange(t *testing.T, f *fixture) {
 		t.Fatalf("commit = %d, %v with Tx.Revision %d, want 1, nil, 1", revision, err, seen)
 	}
 
+	record.Seal = record.SealAfter("")
 	wantSame(t, "rules", mustRules(t, f.store, "api"), []rules.Rule{want})
 	wantSame(t, "rules of all domains", mustRules(t, f.store, ""), []rules.Rule{want})
 	wantSame(t, "rules of another domain", len(mustRules(t, f.store, "other")), 0)
@@ -50,15 +53,13 @@ func commitStoresTheWholeChange(t *testing.T, f *fixture) {
 	look(t, f.store, "api", func(tx rollout.Tx) {
 		wantSame(t, "next revision", tx.Revision(), int64(2))
 		wantSame(t, "rule", mustRule(t, tx, "plan"), want)
-		history, err := tx.History(t.Context(), "u1")
+		histories, err := tx.Histories(t.Context(), "u1")
 		if err != nil {
-			t.Fatalf("history: %v", err)
+			t.Fatalf("histories: %v", err)
 		}
-		wantSame(t, "history", history, []rollout.Entry{{Action: rollout.ActionApply, Rule: want}})
-		versions, err := tx.Versions(t.Context(), "u1")
-		if err != nil || versions != 2 {
-			t.Fatalf("versions = %d, %v, want 2", versions, err)
-		}
+		wantSame(t, "histories", histories, map[string][]rollout.Entry{"u1": {{
+			Action: rollout.ActionApply, Rule: want, Time: record.Time, Actor: record.Actor, Message: record.Message,
+		}}})
 	})
 }
 
@@ -67,7 +68,7 @@ func commitStoresNothingOnErrorOrNil(t *testing.T, f *fixture) {
 
 	mine := errors.New("mine")
 	revision, err := f.store.Commit(t.Context(), "api", func(tx rollout.Tx) (*rollout.Change, error) {
-		return changeOf("api", rollout.ActionApply, rollout.Create("api", "plan", spec(1), tx.Revision())), mine
+		return changeOf("api", rollout.ActionApply, newRule("api", "plan", tx.Revision())), mine
 	})
 	if revision != 0 || !errors.Is(err, mine) {
 		t.Fatalf("commit = %d, %v, want 0 and decide's error", revision, err)
@@ -92,12 +93,11 @@ func commitStoresNothingOnErrorOrNil(t *testing.T, f *fixture) {
 func commitStoresNothingWhenWritingFails(t *testing.T, f *fixture) {
 	create(t, f.store, "api", "plan")
 	create(t, f.store, "web", "login")
-	before := mustChanges(t, f.store, 0)
+	before, head := mustChanges(t, f.store, 0), mustHead(t, f.store)
 	plan := mustRules(t, f.store, "api")[0]
 	renamed, moved := plan, plan
 	renamed.Name, moved.Domain = "other", "web"
-	fresh := rollout.Create("api", "fresh", spec(5), 3)
-	twin := rollout.Create("api", "plan", spec(5), 3)
+	fresh, twin := newRule("api", "fresh", 3), newRule("api", "plan", 3)
 
 	foreign := changeOf("web", rollout.ActionApply, fresh)
 	for _, c := range []struct {
@@ -121,60 +121,15 @@ func commitStoresNothingWhenWritingFails(t *testing.T, f *fixture) {
 	}
 
 	wantSame(t, "changes since 0", mustChanges(t, f.store, 0), before)
+	wantSame(t, "head", mustHead(t, f.store), head)
 	if n := len(mustAudit(t, f.store, "", 10)); n != 2 {
 		t.Fatalf("%d audit records, want 2", n)
 	}
 	look(t, f.store, "api", func(tx rollout.Tx) {
-		if n, err := tx.Versions(t.Context(), fresh.UID); n != 0 || err != nil {
-			t.Fatalf("versions of a rule that was not stored = %d, %v, want 0", n, err)
+		if all, err := tx.Histories(t.Context(), fresh.UID); len(all) != 0 || err != nil {
+			t.Fatalf("history of a rule that was not stored = %v, %v, want none", all, err)
 		}
 	})
-}
-
-func committersTakeTurns(t *testing.T, f *fixture) {
-	const committers = 40
-	create(t, f.store, "api", "plan")
-	stores := []storage.Store{f.store, f.another(t)}
-
-	revisions := make([]int64, committers)
-	g, ctx := errgroup.WithContext(t.Context())
-	for i := range committers {
-		g.Go(func() (err error) {
-			revisions[i], err = addPercent(ctx, stores[i%2], "api", "plan")
-			return err
-		})
-	}
-	if err := g.Wait(); err != nil {
-		t.Fatalf("commit: %v", err)
-	}
-
-	slices.Sort(revisions)
-	for i, revision := range revisions {
-		if revision != int64(i)+2 {
-			t.Fatalf("revisions %v, want 2 to %d without gaps", revisions, committers+1)
-		}
-	}
-	plan := mustRules(t, f.store, "api")[0]
-	if plan.Percent != committers {
-		t.Fatalf("%d committers added one each, the sum is %d: an update was lost", committers, plan.Percent)
-	}
-	look(t, f.store, "api", func(tx rollout.Tx) {
-		history, err := tx.History(t.Context(), plan.UID)
-		if err != nil {
-			t.Fatalf("history: %v", err)
-		}
-		for i, e := range history {
-			// Each saw what its predecessor left: number order is the order of the changes.
-			if e.Rule.Revision != int64(i)+1 || e.Rule.Percent != rules.Percent(i) {
-				t.Fatalf("history[%d] is revision %d with %d, want %d with %d", i, e.Rule.Revision, e.Rule.Percent, i+1, i)
-			}
-		}
-	})
-	for i, r := range mustAudit(t, f.store, "", 100) {
-		if want := int64(committers + 1 - i); r.Revision != want {
-			t.Fatalf("audit record %d is of revision %d, want %d", i, r.Revision, want)
-		}
-	}
 }
 
 func commitThatWaitsHonoursItsContext(t *testing.T, f *fixture) {
@@ -249,11 +204,7 @@ func versionsDoNotChange(t *testing.T, f *fixture) {
 	// One version on both sides of a rule, and again in a later state, is one version.
 	plan.Stable = plan.Candidate
 	commit(t, f.store, "api", rollout.ActionApply, func(rollout.Tx) []rules.Rule { return []rules.Rule{plan} })
-	look(t, f.store, "api", func(tx rollout.Tx) {
-		if n, err := tx.Versions(t.Context(), plan.UID); n != 1 || err != nil {
-			t.Fatalf("versions = %d, %v, want 1", n, err)
-		}
-	})
+	wantSame(t, "rules", mustRules(t, f.store, "api")[0].Stable, plan.Stable)
 }
 
 func versionsAreKeptExactly(t *testing.T, f *fixture) {

@@ -207,6 +207,20 @@ func watchDropsWhatNobodyTakes(t *testing.T, f *fixture) {
 	follow(t, f.store, signals, head)
 }
 
+// Signals may be lost, all of them. Who polls finds the same.
+func pollFindsWhatNoSignalTold(t *testing.T, f *fixture) {
+	other := f.another(t)
+	since := mustChanges(t, f.store, 0).Head
+	for i := range int64(3) {
+		head := create(t, other, "api", fmt.Sprintf("rule-%d", i))
+		c := mustChanges(t, f.store, since)
+		wantSame(t, "head", c.Head, head)
+		wantSame(t, "rules", ids(c.Rules), []string{fmt.Sprintf("api/rule-%d", i)})
+		since = c.Head
+	}
+	wantSame(t, "rules when nothing happened", len(mustChanges(t, f.store, since).Rules), 0)
+}
+
 // Where signals need no connection, nothing is cut, and the same must hold.
 func watchSurvivesABrokenConnection(t *testing.T, f *fixture) {
 	other := f.another(t)

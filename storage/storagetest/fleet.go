@@ -1,12 +1,16 @@
 package storagetest
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/headgate/headgate/rules"
 	"github.com/headgate/headgate/rules/rollout"
 	"github.com/headgate/headgate/storage"
 )
@@ -42,6 +46,10 @@ func nodesAreKeptByNewestSight(t *testing.T, f *fixture) {
 	wantNodes(t, f.store, "")
 
 	first, web := node("n1", "api", 0), node("n1", "web", time.Hour)
+	first.Level, first.Lineage, first.Refused = 3, "lineage", []string{"plan", "login \"ü\""}
+	first.BreakGlass = []rollout.BreakGlass{{
+		ID: "b1", At: at, Actor: "ann", Domain: "api", Freeze: rules.Freeze{Rule: "plan", Until: at.Add(time.Hour), IncludingClosed: true},
+	}}
 	first.NackReason = "rule plan: unknown field\x00"
 	saveNodes(t, f.store, first, web)
 	first.NackReason = "rule plan: unknown field\uFFFD" // a database cannot hold a NUL, and the node must not be lost
@@ -70,6 +78,76 @@ func nodesAreKeptByNewestSight(t *testing.T, f *fixture) {
 	saveNodes(t, f.store, zoned)
 	zoned.Seen = at
 	wantNodes(t, f.store, "api", newest, zoned)
+}
+
+// Replicas tell of one node at the same time. What its later stream says counts, whichever clock they have.
+func nodesAreKeptByNewestStream(t *testing.T, f *fixture) {
+	other := f.another(t)
+	on := func(stream int64, seen time.Duration) rollout.Node {
+		n := node("n1", "api", seen)
+		n.Stream, n.Acked = stream, stream*1_000+int64(seen/time.Second)
+		return n
+	}
+	for _, c := range []struct {
+		what string
+		save []rollout.Node
+		want rollout.Node
+	}{
+		{"the first", []rollout.Node{on(5, 0)}, on(5, 0)},
+		{"a later stream, by a slow clock", []rollout.Node{on(6, -10*time.Second)}, on(6, -10*time.Second)},
+		{"an earlier stream, seen later", []rollout.Node{on(5, 40*time.Second)}, on(6, -10*time.Second)},
+		{"the same stream, seen earlier", []rollout.Node{on(6, -11*time.Second)}, on(6, -10*time.Second)},
+		{"the same stream, seen later", []rollout.Node{on(6, 0)}, on(6, 0)},
+		{"an earlier stream after almost a minute", []rollout.Node{on(1, 59*time.Second)}, on(6, 0)},
+		{"an earlier stream after more than a minute", []rollout.Node{on(1, 61*time.Second)}, on(1, 61*time.Second)},
+		{"a later stream, seen long before", []rollout.Node{on(2, -time.Hour)}, on(2, -time.Hour)},
+		{"several in one list", []rollout.Node{on(4, 0), on(3, time.Second), on(4, -time.Second)}, on(4, 0)},
+	} {
+		saveNodes(t, f.store, c.save...)
+		t.Log(c.what)
+		wantNodes(t, other, "", c.want)
+	}
+}
+
+func silentNodesAreForgotten(t *testing.T, f *fixture) {
+	saveNodes(t, f.store, node("old", "api", -time.Microsecond), node("old", "web", -time.Hour), node("n1", "api", 0), node("n2", "web", time.Hour))
+	if n, err := f.store.ForgetNodes(t.Context(), at); n != 2 || err != nil {
+		t.Fatalf("forget = %d, %v, want 2", n, err)
+	}
+	wantNodes(t, f.another(t), "", node("n1", "api", 0), node("n2", "web", time.Hour))
+	if n, err := f.store.ForgetNodes(t.Context(), at); n != 0 || err != nil {
+		t.Fatalf("forget again = %d, %v, want 0", n, err)
+	}
+}
+
+func takenIsKeptByNewestRevision(t *testing.T, f *fixture) {
+	save := func(list ...rollout.Taken) {
+		t.Helper()
+		if err := f.store.SaveTaken(t.Context(), list); err != nil {
+			t.Fatalf("save what was taken: %v", err)
+		}
+	}
+	want := func(domain string, list ...rollout.Taken) {
+		t.Helper()
+		got, err := f.another(t).Taken(t.Context(), domain)
+		if err != nil {
+			t.Fatalf("taken: %v", err)
+		}
+		slices.SortFunc(got, func(a, b rollout.Taken) int {
+			return cmp.Or(strings.Compare(a.Rule, b.Rule), cmp.Compare(a.Level, b.Level))
+		})
+		wantSame(t, "taken of "+domain, append([]rollout.Taken{}, got...), append([]rollout.Taken{}, list...))
+	}
+	save()
+	want("api")
+	save(rollout.Taken{Domain: "api", Rule: "plan", Level: 1, Revision: 3}, rollout.Taken{Domain: "api", Level: 1, Revision: 2},
+		rollout.Taken{Domain: "api", Rule: "plan", Level: 2, Revision: 7}, rollout.Taken{Domain: "web", Rule: "plan", Level: 1, Revision: 9})
+	save(rollout.Taken{Domain: "api", Level: 1, Revision: 5}, rollout.Taken{Domain: "api", Level: 1, Revision: 6}, rollout.Taken{Domain: "api", Level: 1, Revision: 4},
+		rollout.Taken{Domain: "api", Rule: "plan", Level: 1, Revision: 1})
+	want("api", rollout.Taken{Domain: "api", Level: 1, Revision: 6}, rollout.Taken{Domain: "api", Rule: "plan", Level: 1, Revision: 3},
+		rollout.Taken{Domain: "api", Rule: "plan", Level: 2, Revision: 7})
+	want("web", rollout.Taken{Domain: "web", Rule: "plan", Level: 1, Revision: 9})
+	want("API")
 }
 
 func nodesAreSorted(t *testing.T, f *fixture) {

@@ -7,14 +7,13 @@ import (
 
 	"github.com/headgate/headgate/rules"
 	"github.com/headgate/headgate/rules/rollout"
+	"github.com/headgate/headgate/rules/rollout/access"
 	"github.com/headgate/headgate/storage"
 )
 
 func everythingIsThereAfterReopening(t *testing.T, f *fixture) {
-	create(t, f.store, "api", "plan")
-	promote(t, f.store, "plan", 2_500)
-	saveNodes(t, f.store, node("n1", "api", 0))
-	changes, audit := mustChanges(t, f.store, 0), mustAudit(t, f.store, "", 10)
+	Fill(t, f.store)
+	changes, audit, head := mustChanges(t, f.store, 0), mustAudit(t, f.store, "", 10), mustHead(t, f.store)
 	if err := f.store.Close(); err != nil {
 		t.Fatalf("close: %v", err)
 	}
@@ -22,10 +21,18 @@ func everythingIsThereAfterReopening(t *testing.T, f *fixture) {
 	again := f.open(t)
 	wantSame(t, "changes", mustChanges(t, again, 0), changes)
 	wantSame(t, "audit", mustAudit(t, again, "", 10), audit)
+	wantSame(t, "head", mustHead(t, again), head)
 	wantNodes(t, again, "", node("n1", "api", 0))
-	if revision := promote(t, again, "plan", 5_000); revision != 3 {
-		t.Fatalf("the next change got number %d, want 3", revision)
+	wantSame(t, "credentials", mustCredentials(t, again), []access.Credential{credential("c1", nil)})
+	taken, err := again.Taken(t.Context(), "api")
+	if err != nil {
+		t.Fatalf("taken: %v", err)
 	}
+	wantSame(t, "taken", taken, []rollout.Taken{{Domain: "api", Rule: "plan", Level: 1, Revision: 2}})
+	if revision := create(t, again, "api", "new"); revision != 4 {
+		t.Fatalf("the next change got number %d, want 4", revision)
+	}
+	verify(t, again)
 }
 
 func closedStoreIsUnavailable(t *testing.T, f *fixture) {
@@ -78,11 +85,34 @@ func everyCall(ctx context.Context, s storage.Store, report func(call string, er
 	report("Rules", err)
 	_, err = s.Rules(ctx, "")
 	report("Rules of all", err)
-	_, err = s.Audit(ctx, "api", 1)
+	_, err = s.Domains(ctx, "")
+	report("Domains", err)
+	_, err = s.History(ctx, "api", "plan")
+	report("History", err)
+	_, err = s.Audit(ctx, rollout.AuditQuery{Limit: 1})
 	report("Audit", err)
+	_, err = s.Head(ctx)
+	report("Head", err)
+	report("Note", s.Note(ctx, note(rollout.ActionApply, "api"), ""))
+	_, err = s.RenewLineage(ctx, note(rollout.ActionRenewLineage, ""))
+	report("RenewLineage", err)
+	report("ReplaceLineage", s.ReplaceLineage(ctx, "old", note(rollout.ActionReplaceLineage, "old")))
+	report("AddCredential", s.AddCredential(ctx, credential("x", nil), note(rollout.ActionAddCredential, "x")))
+	report("RevokeCredential", s.RevokeCredential(ctx, "x", at, note(rollout.ActionRevokeCredential, "x")))
+	_, err = s.Credentials(ctx)
+	report("Credentials", err)
+	_, err = s.Credential(ctx, access.HashToken("x"))
+	report("Credential", err)
 	report("SaveNodes", s.SaveNodes(ctx, []rollout.Node{node("n1", "api", 0)}))
 	_, err = s.Nodes(ctx, "")
 	report("Nodes", err)
+	_, err = s.ForgetNodes(ctx, at)
+	report("ForgetNodes", err)
+	report("SaveTaken", s.SaveTaken(ctx, []rollout.Taken{{Domain: "api", Level: 1, Revision: 1}}))
+	_, err = s.Taken(ctx, "api")
+	report("Taken", err)
 	_, err = s.Changes(ctx, 0)
 	report("Changes", err)
+	_, err = s.RuleAt(ctx, "api", "plan", 1)
+	report("RuleAt", err)
 }

@@ -1,13 +1,13 @@
 package storagetest
 
 import (
-	"encoding/json"
 	"errors"
+	"fmt"
 	"testing"
-	"time"
 
 	"github.com/headgate/headgate/rules"
 	"github.com/headgate/headgate/rules/rollout"
+	"github.com/headgate/headgate/storage"
 )
 
 // Names that rules may not have stand here for the databases' habits: to ignore case, accents or punctuation, and to
@@ -58,18 +58,25 @@ func txReadsWhatStands(t *testing.T, f *fixture) {
 		if _, err := tx.Rule(t.Context(), "c"); !errors.Is(err, rules.ErrNotFound) {
 			t.Errorf("a rule of another domain: %v, want not found", err)
 		}
-		history, err := tx.History(t.Context(), "nobody")
-		if len(history) != 0 || err != nil {
-			t.Errorf("history of nothing = %v, %v", history, err)
+		none, err := tx.Histories(t.Context(), "nobody")
+		if len(none) != 0 || err != nil {
+			t.Errorf("history of nothing = %v, %v", none, err)
 		}
-		versions, err := tx.Versions(t.Context(), "nobody")
-		if versions != 0 || err != nil {
-			t.Errorf("versions of nothing = %d, %v", versions, err)
+		one, err := tx.Histories(t.Context(), list[1].UID)
+		if err != nil || len(one) != 1 || len(one[list[1].UID]) != 1 {
+			t.Errorf("history of b = %v, %v, want its one state", one, err)
+		}
+		all, err := tx.Histories(t.Context())
+		if err != nil || len(all) != 2 || len(all[list[0].UID]) != 2 || len(all[list[1].UID]) != 1 {
+			t.Errorf("all histories = %v, %v, want those of a and b and of no other domain", all, err)
 		}
 	})
 	look(t, f.store, "new", func(tx rollout.Tx) {
 		if list, err := tx.Rules(t.Context()); len(list) != 0 || err != nil {
 			t.Errorf("rules of a domain that does not exist = %v, %v", list, err)
+		}
+		if all, err := tx.Histories(t.Context()); len(all) != 0 || err != nil {
+			t.Errorf("histories of a domain that does not exist = %v, %v", all, err)
 		}
 	})
 }
@@ -78,123 +85,101 @@ func historyIsOldestFirst(t *testing.T, f *fixture) {
 	create(t, f.store, "api", "plan")
 	create(t, f.store, "api", "other")
 	promote(t, f.store, "plan", rules.AllKeys)
-	change := func(action rollout.Action, next func(rules.Rule, int64) rules.Rule) {
-		commit(t, f.store, "api", action, func(tx rollout.Tx) []rules.Rule {
-			return []rules.Rule{next(mustRule(t, tx, "plan"), tx.Revision())}
-		})
-	}
-	change(rollout.ActionApply, func(r rules.Rule, revision int64) rules.Rule {
-		r, _, err := rollout.Apply(r, spec(90), 2, revision)
-		if err != nil {
-			t.Fatalf("apply: %v", err)
-		}
-		return r
-	})
-	uid := mustRules(t, f.store, "api")[1].UID
-	look(t, f.store, "api", func(tx rollout.Tx) {
-		if n, err := tx.Versions(t.Context(), uid); n != 2 || err != nil {
-			t.Fatalf("versions = %d, %v, want 2", n, err)
-		}
+	edit(t, f.store, rollout.ActionApply, "plan", func(r *rules.Rule) {
+		r.Candidate, r.Salt, r.Epoch = &rules.Version{Number: 2, Spec: spec(90)}, 7, 4
 	})
 	promote(t, f.store, "plan", 2_500)
-	change(rollout.ActionRollback, func(r rules.Rule, revision int64) rules.Rule {
-		r, _, _ = rollout.Rollback(r, nil, revision)
-		return r
+	edit(t, f.store, rollout.ActionPause, "plan", func(r *rules.Rule) { r.Paused = true })
+	edit(t, f.store, rollout.ActionRollback, "plan", func(r *rules.Rule) {
+		r.Candidate, r.Percent, r.Salt, r.Epoch, r.Paused = nil, 0, 0, 0, false
 	})
 
+	type step struct {
+		Revision int64
+		Action   rollout.Action
+		State    string
+	}
+	want := []step{
+		{1, rollout.ActionApply, "v1 in shadow with no stable version"},
+		{3, rollout.ActionPromote, "v1 stable"},
+		{4, rollout.ActionApply, "v2 in shadow beside stable v1"},
+		{5, rollout.ActionPromote, "v2 at 25% beside stable v1"},
+		{6, rollout.ActionPause, "v2 at 25%, paused, beside stable v1"},
+		{7, rollout.ActionRollback, "v1 stable"},
+	}
+	history := mustHistory(t, f.store, "plan")
+	var got []step
+	for _, e := range history {
+		got = append(got, step{e.Rule.Revision, e.Action, e.Rule.State()})
+	}
+	wantSame(t, "history", got, want)
 	look(t, f.store, "api", func(tx rollout.Tx) {
-		history, err := tx.History(t.Context(), uid)
+		all, err := tx.Histories(t.Context(), history[0].Rule.UID)
 		if err != nil {
-			t.Fatalf("history: %v", err)
+			t.Fatalf("histories: %v", err)
 		}
-		type step struct {
-			Revision int64
-			Action   rollout.Action
-			State    string
-		}
-		var got []step
-		for _, e := range history {
-			got = append(got, step{e.Rule.Revision, e.Action, e.Rule.State()})
-		}
-		wantSame(t, "history", got, []step{
-			{1, rollout.ActionApply, "v1 in shadow with no stable version"},
-			{3, rollout.ActionPromote, "v1 stable"},
-			{4, rollout.ActionApply, "v2 in shadow beside stable v1"},
-			{5, rollout.ActionPromote, "v2 at 25% beside stable v1"},
-			{6, rollout.ActionRollback, "v1 stable"},
-		})
-		wantSame(t, "the last entry is the rule as it stands", history[4].Rule, mustRule(t, tx, "plan"))
+		wantSame(t, "the history inside a change", all[history[0].Rule.UID], history)
+		wantSame(t, "the last entry is the rule as it stands", history[5].Rule, mustRule(t, tx, "plan"))
 	})
-}
-
-func auditIsNewestFirst(t *testing.T, f *fixture) {
-	create(t, f.store, "api", "plan")
-	create(t, f.store, "web", "login")
-	promote(t, f.store, "plan", 10)
-	for _, c := range []struct {
-		domain string
-		limit  int
-		want   []int64
-	}{
-		{"", 10, []int64{3, 2, 1}},
-		{"", 2, []int64{3, 2}},
-		{"api", 10, []int64{3, 1}},
-		{"api", 1, []int64{3}},
-		{"nobody", 10, nil},
-		{"", 0, nil},
-		{"", -1, nil},
-	} {
-		var got []int64
-		for _, r := range mustAudit(t, f.store, c.domain, c.limit) {
-			got = append(got, r.Revision)
-		}
-		wantSame(t, "audit of "+c.domain, got, c.want)
-	}
-}
-
-// A refused attempt is in the trail, between the changes around it, and makes no revision.
-func refusalsAreRecorded(t *testing.T, f *fixture) {
-	create(t, f.store, "api", "plan")
-	refusal := rollout.Record{
-		Refused: "rules.yaml:7:12: unknown key \x00", Time: at, Actor: rollout.Actor{Name: "ci"}, Action: rollout.ActionApply,
-		Target: "rules.yaml", Before: json.RawMessage("{}"), After: json.RawMessage("{}"),
-	}
-	if err := f.store.Refuse(t.Context(), refusal); err != nil {
-		t.Fatal(err)
-	}
-	promote(t, f.store, "plan", 10)
-	got := mustAudit(t, f.another(t), "", 10)
-	if len(got) != 3 || got[0].Revision != 2 || got[2].Revision != 1 {
-		t.Fatalf("the trail is %+v, want revision 2, the refusal, and revision 1", got)
-	}
-	refusal.Refused = "rules.yaml:7:12: unknown key \uFFFD" // as any text that a database cannot hold
-	wantSame(t, "refusal", got[1], refusal)
-}
-
-func auditKeepsTimesAndTexts(t *testing.T, f *fixture) {
-	kathmandu := time.FixedZone("", 5*3600+45*60)
-	for _, c := range []struct{ stamp, want time.Time }{
-		{at, at},
-		{time.Date(2026, 3, 29, 8, 15, 0, 123_456_789, kathmandu), at}, // the same instant, and 789 ns more
-		{time.Date(1969, 12, 31, 23, 59, 59, 999_999_999, time.UTC), time.Date(1969, 12, 31, 23, 59, 59, 999_999_000, time.UTC)},
-		{time.Time{}, time.Time{}},
-	} {
-		_, err := f.store.Commit(t.Context(), "api", func(rollout.Tx) (*rollout.Change, error) {
-			change := changeOf("api", rollout.ActionApply)
-			change.Record.Time = c.stamp
-			change.Record.Message = "a\x00b\xffc"
-			change.Record.Actor.Name = "eve\x00"
-			return change, nil
-		})
+	// At each revision the rule is what the last one before had made of it.
+	for revision, i := range map[int64]int{1: 0, 2: 0, 3: 1, 6: 4, 7: 5, 99: 5} {
+		r, err := f.store.RuleAt(t.Context(), "api", "plan", revision)
 		if err != nil {
-			t.Fatalf("commit: %v", err)
+			t.Fatalf("rule at %d: %v", revision, err)
 		}
-		got := mustAudit(t, f.store, "", 1)[0]
-		if !got.Time.Equal(c.want) || got.Time.Location() != time.UTC {
-			t.Errorf("stamped %v, read %v, want %v in UTC", c.stamp, got.Time, c.want)
-		}
-		// What a database cannot hold must not keep a change from being recorded.
-		wantSame(t, "message", got.Message, "a\uFFFDb\uFFFDc")
-		wantSame(t, "actor", got.Actor.Name, "eve\uFFFD")
+		wantSame(t, fmt.Sprintf("rule at %d", revision), r, history[i].Rule)
 	}
+	wantNoRule(t, f.store, "plan", 0)
+	wantNoRule(t, f.store, "other", 1)
+	wantNoRule(t, f.store, "Plan", 7)
+	if _, err := f.store.History(t.Context(), "api", "nobody"); !errors.Is(err, rules.ErrNotFound) {
+		t.Errorf("history of nothing: %v, want not found", err)
+	}
+	if _, err := f.store.History(t.Context(), "web", "plan"); !errors.Is(err, rules.ErrNotFound) {
+		t.Errorf("history in another domain: %v, want not found", err)
+	}
+}
+
+func wantNoRule(t *testing.T, s storage.Store, name string, revision int64) {
+	t.Helper()
+	if r, err := s.RuleAt(t.Context(), "api", name, revision); !errors.Is(err, rules.ErrNotFound) {
+		t.Errorf("rule %s at %d = %+v, %v, want not found", name, revision, r, err)
+	}
+}
+
+func deletedRulesStayInTheHistory(t *testing.T, f *fixture) {
+	create(t, f.store, "api", "plan", "stays")
+	was := mustRules(t, f.store, "api")[0]
+	gone := edit(t, f.store, rollout.ActionDelete, "plan", func(r *rules.Rule) {
+		r.Candidate, r.Salt, r.Epoch = nil, 0, 0
+	})
+	want := rules.Rule{Domain: "api", Name: "plan", UID: was.UID, Revision: gone}
+
+	wantSame(t, "rules", ids(mustRules(t, f.store, "api")), []string{"api/stays"})
+	wantSame(t, "rules of all domains", ids(mustRules(t, f.store, "")), []string{"api/stays"})
+	wantSame(t, "everything", ids(mustChanges(t, f.store, 0).Rules), []string{"api/stays"})
+	wantSame(t, "the step", mustChanges(t, f.store, 1).Rules, []rules.Rule{want})
+	wantNoRule(t, f.store, "plan", gone)
+	before, err := f.store.RuleAt(t.Context(), "api", "plan", gone-1)
+	if err != nil {
+		t.Fatalf("the rule before: %v", err)
+	}
+	wantSame(t, "the rule before", before, was)
+	last := mustHistory(t, f.store, "plan")[1]
+	wantSame(t, "the action", last.Action, rollout.ActionDelete)
+	wantSame(t, "history", last.Rule, want)
+	look(t, f.store, "api", func(tx rollout.Tx) {
+		wantSame(t, "rule", mustRule(t, tx, "plan"), want)
+		list, err := tx.Rules(t.Context())
+		if err != nil {
+			t.Fatalf("rules: %v", err)
+		}
+		wantSame(t, "rules inside a change", ids(list), []string{"api/plan", "api/stays"})
+	})
+
+	// Brought back, it is the same rule.
+	edit(t, f.store, rollout.ActionRollback, "plan", func(r *rules.Rule) { r.Stable = was.Candidate })
+	back := mustRules(t, f.store, "api")[0]
+	wantSame(t, "the rule that is back", back, rules.Rule{Domain: "api", Name: "plan", UID: was.UID, Revision: 3, Stable: was.Candidate})
+	wantSame(t, "everything", ids(mustChanges(t, f.store, 0).Rules), []string{"api/plan", "api/stays"})
 }

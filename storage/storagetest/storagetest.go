@@ -7,6 +7,8 @@ package storagetest
 import (
 	"context"
 	"encoding/json"
+	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -39,6 +41,7 @@ func Run(t *testing.T, create func(t *testing.T) Database) {
 		{"CommitStoresNothingOnErrorOrNil", commitStoresNothingOnErrorOrNil},
 		{"CommitStoresNothingWhenWritingFails", commitStoresNothingWhenWritingFails},
 		{"CommittersTakeTurns", committersTakeTurns},
+		{"OnePublisherWinsPerBase", onePublisherWinsPerBase},
 		{"CommitThatWaitsHonoursItsContext", commitThatWaitsHonoursItsContext},
 		{"CommitTakesThousandsOfRules", commitTakesThousandsOfRules},
 		{"VersionsDoNotChange", versionsDoNotChange},
@@ -46,19 +49,34 @@ func Run(t *testing.T, create func(t *testing.T) Database) {
 		{"NamesAreComparedByteByByte", namesAreComparedByteByByte},
 		{"TxReadsWhatStands", txReadsWhatStands},
 		{"HistoryIsOldestFirst", historyIsOldestFirst},
+		{"DeletedRulesStayInTheHistory", deletedRulesStayInTheHistory},
+		{"SettingsHaveAHistory", settingsHaveAHistory},
+		{"NewDomainHasTheSecretItWasShownWith", newDomainHasTheSecretItWasShownWith},
+		{"DomainsAreListed", domainsAreListed},
 		{"AuditIsNewestFirst", auditIsNewestFirst},
-		{"RefusalsAreRecorded", refusalsAreRecorded},
+		{"NotesAreRecorded", notesAreRecorded},
+		{"NotesWithOneKeyAreStoredOnce", notesWithOneKeyAreStoredOnce},
 		{"AuditKeepsTimesAndTexts", auditKeepsTimesAndTexts},
+		{"SealsCoverWhatIsReadBack", sealsCoverWhatIsReadBack},
+		{"LineageIsRenewed", lineageIsRenewed},
+		{"LineageIsReplaced", lineageIsReplaced},
+		{"CredentialsAreKept", credentialsAreKept},
+		{"CredentialsAreAddedOnce", credentialsAreAddedOnce},
+		{"CredentialsAreRevoked", credentialsAreRevoked},
 		{"ChangesAreExact", changesAreExact},
 		{"ChangesAreOneSnapshot", changesAreOneSnapshot},
 		{"LineageAndSecretsAreKept", lineageAndSecretsAreKept},
 		{"WatchHearsOfCommits", watchHearsOfCommits},
 		{"WatchDropsWhatNobodyTakes", watchDropsWhatNobodyTakes},
+		{"PollFindsWhatNoSignalTold", pollFindsWhatNoSignalTold},
 		{"WatchSurvivesABrokenConnection", watchSurvivesABrokenConnection},
 		{"WatchEnds", watchEnds},
 		{"NodesAreKeptByNewestSight", nodesAreKeptByNewestSight},
+		{"NodesAreKeptByNewestStream", nodesAreKeptByNewestStream},
 		{"NodesAreSorted", nodesAreSorted},
 		{"NodesSavedByManyAtOnce", nodesSavedByManyAtOnce},
+		{"SilentNodesAreForgotten", silentNodesAreForgotten},
+		{"TakenIsKeptByNewestRevision", takenIsKeptByNewestRevision},
 		{"EverythingIsThereAfterReopening", everythingIsThereAfterReopening},
 		{"ClosedStoreIsUnavailable", closedStoreIsUnavailable},
 		{"CanceledCallsFail", canceledCallsFail},
@@ -141,23 +159,61 @@ func create(t *testing.T, s storage.Store, domain string, names ...string) int64
 	return commit(t, s, domain, rollout.ActionApply, func(tx rollout.Tx) []rules.Rule {
 		list := make([]rules.Rule, len(names))
 		for i, name := range names {
-			list[i] = rollout.Create(domain, name, spec(60), tx.Revision())
+			list[i] = newRule(domain, name, tx.Revision())
 		}
 		return list
 	})
 }
 
-// promote sets the percentage of a rule of domain api.
+// newRule is a rule with v1 as its candidate in shadow.
+func newRule(domain, name string, revision int64) rules.Rule {
+	return rules.Rule{
+		Domain: domain, Name: name, UID: rules.NewUID(),
+		Candidate: &rules.Version{Number: 1, Spec: spec(60)}, Salt: rules.NewSalt(), Epoch: revision,
+	}
+}
+
+// promote sets the percentage of a rule of domain api; all keys make its candidate the stable.
 func promote(t *testing.T, s storage.Store, name string, to rules.Percent) int64 {
 	t.Helper()
-	return commit(t, s, "api", rollout.ActionPromote, func(tx rollout.Tx) []rules.Rule {
-		r := mustRule(t, tx, name)
-		r, _, err := rollout.Promote(r, to, tx.Revision())
-		if err != nil {
-			t.Fatalf("promote %s: %v", r.ID(), err)
+	return edit(t, s, rollout.ActionPromote, name, func(r *rules.Rule) {
+		r.Percent = to
+		if to == rules.AllKeys {
+			r.Stable, r.Candidate, r.Percent, r.Salt, r.Epoch = r.Candidate, nil, 0, 0, 0
 		}
+	})
+}
+
+// edit changes one rule of domain api.
+func edit(t *testing.T, s storage.Store, action rollout.Action, name string, change func(*rules.Rule)) int64 {
+	t.Helper()
+	return commit(t, s, "api", action, func(tx rollout.Tx) []rules.Rule {
+		r := mustRule(t, tx, name)
+		change(&r)
 		return []rules.Rule{r}
 	})
+}
+
+// set changes the settings of a domain, and none of its rules.
+func set(t *testing.T, s storage.Store, domain string, settings rules.Settings) int64 {
+	t.Helper()
+	revision, err := s.Commit(t.Context(), domain, func(rollout.Tx) (*rollout.Change, error) {
+		change := changeOf(domain, rollout.ActionFreeze)
+		change.Settings = &settings
+		return change, nil
+	})
+	if err != nil {
+		t.Fatalf("commit settings of %s: %v", domain, err)
+	}
+	return revision
+}
+
+// note is a record without a revision.
+func note(action rollout.Action, target string) rollout.Record {
+	return rollout.Record{
+		Time: at, Actor: rollout.Actor{Name: "ann", Verified: true}, Action: action, Target: target,
+		Before: json.RawMessage(`{}`), After: json.RawMessage(`{}`),
+	}
 }
 
 // addPercent promotes by reading and adding: a lost update shows in the sum.
@@ -204,9 +260,37 @@ func mustRules(t *testing.T, s storage.Store, domain string) []rules.Rule {
 
 func mustAudit(t *testing.T, s storage.Store, domain string, limit int) []rollout.Record {
 	t.Helper()
-	list, err := s.Audit(t.Context(), domain, limit)
+	list, err := s.Audit(t.Context(), rollout.AuditQuery{Domain: domain, Limit: limit})
 	if err != nil {
 		t.Fatalf("audit of %q: %v", domain, err)
+	}
+	return list
+}
+
+func mustHead(t *testing.T, s storage.Store) rollout.Head {
+	t.Helper()
+	head, err := s.Head(t.Context())
+	if err != nil {
+		t.Fatalf("head: %v", err)
+	}
+	return head
+}
+
+func mustDomains(t *testing.T, s storage.Store, domain string) []rules.Domain {
+	t.Helper()
+	list, err := s.Domains(t.Context(), domain)
+	if err != nil {
+		t.Fatalf("domains %q: %v", domain, err)
+	}
+	return list
+}
+
+// mustHistory reads the history of a rule of domain api.
+func mustHistory(t *testing.T, s storage.Store, name string) []rollout.Entry {
+	t.Helper()
+	list, err := s.History(t.Context(), "api", name)
+	if err != nil {
+		t.Fatalf("history of api/%s: %v", name, err)
 	}
 	return list
 }
@@ -244,9 +328,55 @@ func ids(list []rules.Rule) []string {
 }
 
 // Fill makes a change of every kind the suite knows, so that every table has rows. It is for tests of a driver's own.
+// The first time it makes revisions 1 to 3.
 func Fill(t *testing.T, s storage.Store) {
 	t.Helper()
 	create(t, s, "api", "plan")
 	promote(t, s, "plan", rules.AllKeys)
+	set(t, s, "api", rules.Settings{Freezes: []rules.Freeze{{Until: at}}})
 	saveNodes(t, s, node("n1", "api", 0))
+	if err := s.SaveTaken(t.Context(), []rollout.Taken{{Domain: "api", Rule: "plan", Level: 1, Revision: 2}}); err != nil {
+		t.Fatalf("save what was taken: %v", err)
+	}
+	if err := s.ReplaceLineage(t.Context(), "another", note(rollout.ActionReplaceLineage, "another")); err != nil {
+		t.Fatalf("replace a lineage: %v", err)
+	}
+	addCredential(t, s, credential("c1", nil))
+}
+
+// Verify checks the seals of the whole audit trail, and that it ends where the head says.
+func Verify(ctx context.Context, s rollout.Ledger) error {
+	const page = 100
+	var newestFirst []rollout.Record
+	for query := (rollout.AuditQuery{Limit: page}); ; query.Before = newestFirst[len(newestFirst)-1].Number {
+		list, err := s.Audit(ctx, query)
+		if err != nil {
+			return err
+		}
+		newestFirst = append(newestFirst, list...)
+		if len(list) < page {
+			break
+		}
+	}
+	var chain rollout.Chain
+	for _, r := range slices.Backward(newestFirst) {
+		if err := chain.Add(&r); err != nil {
+			return err
+		}
+	}
+	head, err := s.Head(ctx)
+	if err != nil {
+		return err
+	}
+	if chain.Records != head.Records || chain.Seal != head.Seal {
+		return fmt.Errorf("the trail ends with record %d, sealed %q, and the head says record %d, sealed %q", chain.Records, chain.Seal, head.Records, head.Seal)
+	}
+	return nil
+}
+
+func verify(t *testing.T, s storage.Store) {
+	t.Helper()
+	if err := Verify(t.Context(), s); err != nil {
+		t.Fatalf("verify the audit trail: %v", err)
+	}
 }

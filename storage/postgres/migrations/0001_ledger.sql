@@ -2,19 +2,41 @@
 
 -- Names are compared and sorted byte by byte (COLLATE "C"), whatever the language of the database.
 
--- The one row that every change locks: number order is commit order, without gaps.
+-- The one row that every change locks: number order is commit order, without gaps. Where the audit trail ends is kept
+-- here too, so that a tail that was cut off is missed.
 CREATE TABLE head (
     one      boolean PRIMARY KEY DEFAULT true CHECK (one),
     revision bigint  NOT NULL,
-    lineage  text    NOT NULL -- identity of this history, born with it
+    lineage  text    NOT NULL, -- identity of this history, born with it
+    records  bigint  NOT NULL, -- how many the audit trail has
+    seal     text    NOT NULL  -- of the last of them; '' when there is none
 );
-INSERT INTO head (revision, lineage) VALUES (0, replace(gen_random_uuid()::text, '-', ''));
+INSERT INTO head (revision, lineage, records, seal) VALUES (0, replace(gen_random_uuid()::text, '-', ''), 0, '');
+
+-- The histories that this one may take the place of.
+CREATE TABLE replaced (
+    lineage text COLLATE "C" PRIMARY KEY
+);
 
 CREATE TABLE domains (
-    name     text COLLATE "C" PRIMARY KEY,
-    secret   bytea  NOT NULL CHECK (octet_length(secret) = 16),
-    revision bigint NOT NULL -- the last one that touched the domain or one of its rules
+    name              text COLLATE "C" PRIMARY KEY,
+    secret            bytea  NOT NULL CHECK (octet_length(secret) = 16),
+    revision          bigint NOT NULL, -- the last one that touched the domain or one of its rules
+    settings_revision bigint           -- the last one that touched its settings; NULL: none did
 );
+
+-- Immutable: what each revision made of the settings it touched.
+CREATE TABLE domain_states (
+    domain   text COLLATE "C" NOT NULL REFERENCES domains (name),
+    revision bigint NOT NULL,
+    action   text   NOT NULL,
+    settings text   NOT NULL, -- JSON
+    PRIMARY KEY (domain, revision)
+);
+
+-- A domain and its newest settings need each other, so this is checked at the end of the transaction.
+ALTER TABLE domains ADD CONSTRAINT domains_state FOREIGN KEY (name, settings_revision)
+    REFERENCES domain_states (domain, revision) DEFERRABLE INITIALLY DEFERRED;
 
 -- A rule's identity, and which of its states is the newest.
 CREATE TABLE rules (
@@ -35,7 +57,7 @@ CREATE TABLE versions (
     PRIMARY KEY (uid, number)
 );
 
--- Immutable: what each revision made of each rule it touched.
+-- Immutable: what each revision made of each rule it touched. One with neither stable nor candidate was deleted.
 CREATE TABLE rule_states (
     uid       text COLLATE "C" NOT NULL REFERENCES rules (uid),
     revision  bigint  NOT NULL,
@@ -45,54 +67,110 @@ CREATE TABLE rule_states (
     percent   integer NOT NULL CHECK (percent BETWEEN 0 AND 10000),
     salt      bigint  NOT NULL, -- an unsigned number's bits
     epoch     bigint  NOT NULL,
+    paused    boolean NOT NULL,
+    overrides text    NOT NULL, -- JSON
     PRIMARY KEY (uid, revision),
     FOREIGN KEY (uid, stable) REFERENCES versions (uid, number),
     FOREIGN KEY (uid, candidate) REFERENCES versions (uid, number)
 );
 
--- A rule and its first state need each other, so this is checked at the end of the transaction.
+-- A rule and its first state need each other, as above.
 ALTER TABLE rules ADD CONSTRAINT rules_state FOREIGN KEY (uid, revision)
     REFERENCES rule_states (uid, revision) DEFERRABLE INITIALLY DEFERRED;
 
--- Immutable. Numbered by itself, because not every record needs to have a revision.
+-- Immutable. Numbered by itself, because not every record has a revision.
 CREATE TABLE audit (
     number   bigint PRIMARY KEY, -- 1, 2, … without gaps
-    revision bigint UNIQUE,        -- NULL: the attempt was refused
-    refused  text   NOT NULL,      -- why
+    revision bigint UNIQUE,      -- NULL: none was made
+    refused  text   NOT NULL,    -- why
     domain   text COLLATE "C" NOT NULL,
     at       timestamptz NOT NULL,
     actor    text    NOT NULL,
     verified boolean NOT NULL,
     action   text    NOT NULL,
-    target   text    NOT NULL,
+    target   text COLLATE "C" NOT NULL,
     message  text    NOT NULL,
     detail   text    NOT NULL,
     before   text    NOT NULL, -- JSON, its bytes kept
-    after    text    NOT NULL
+    after    text    NOT NULL,
+    seal     text    NOT NULL, -- over the record and the seal before it
+    key      text    UNIQUE    -- of what may be reported twice, and is kept once
 );
 CREATE INDEX audit_by_domain ON audit (domain, number);
+CREATE INDEX audit_by_target ON audit (target, number);
+
+CREATE TABLE credentials (
+    id      text COLLATE "C" PRIMARY KEY,
+    kind    text NOT NULL,
+    hash    text NOT NULL UNIQUE,
+    name    text NOT NULL,
+    role    text NOT NULL,
+    domains text NOT NULL, -- JSON; null: all
+    created timestamptz NOT NULL,
+    expires timestamptz,   -- NULL: never
+    revoked timestamptz    -- NULL: it is not
+);
 
 CREATE TABLE nodes (
     id          text COLLATE "C" NOT NULL,
     domain      text COLLATE "C" NOT NULL,
     program     text        NOT NULL,
+    level       bigint      NOT NULL,
     connected   boolean     NOT NULL,
     departed    boolean     NOT NULL,
+    stream      bigint      NOT NULL,
     seen        timestamptz NOT NULL,
+    lineage     text        NOT NULL,
     sent        bigint      NOT NULL,
     acked       bigint      NOT NULL,
     nacked      bigint      NOT NULL,
     nack_reason text        NOT NULL,
+    refused     text        NOT NULL, -- JSON
+    break_glass text        NOT NULL, -- JSON
     PRIMARY KEY (id, domain)
 );
 
+-- The newest revision that some node of a feature level has in force, of a rule or ('') of the whole domain.
+CREATE TABLE taken (
+    domain   text COLLATE "C" NOT NULL,
+    rule     text COLLATE "C" NOT NULL,
+    level    bigint NOT NULL,
+    revision bigint NOT NULL,
+    PRIMARY KEY (domain, rule, level)
+);
+
+-- What is immutable stays so for everybody, superusers too, unless they disable the triggers on purpose.
+-- +goose StatementBegin
+CREATE FUNCTION refuse_change() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    RAISE EXCEPTION '% is append-only: % is refused', TG_TABLE_NAME, TG_OP USING ERRCODE = 'insufficient_privilege';
+END
+$$;
+-- +goose StatementEnd
+CREATE TRIGGER append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON versions      FOR EACH STATEMENT EXECUTE FUNCTION refuse_change();
+CREATE TRIGGER append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON rule_states   FOR EACH STATEMENT EXECUTE FUNCTION refuse_change();
+CREATE TRIGGER append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON domain_states FOR EACH STATEMENT EXECUTE FUNCTION refuse_change();
+CREATE TRIGGER append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON audit         FOR EACH STATEMENT EXECUTE FUNCTION refuse_change();
+
+-- And by privileges, where the program owns its tables. To check a reference, the server locks the row it leads to, as
+-- the owner and as if to update it: that takes the privilege for one column. The trigger guards that one.
+REVOKE UPDATE, DELETE, TRUNCATE ON versions, rule_states, domain_states, audit FROM CURRENT_USER;
+GRANT UPDATE (uid) ON versions, rule_states TO CURRENT_USER;
+GRANT UPDATE (domain) ON domain_states TO CURRENT_USER;
+
 -- +goose Down
 
+DROP TABLE taken;
 DROP TABLE nodes;
+DROP TABLE credentials;
 DROP TABLE audit;
 ALTER TABLE rules DROP CONSTRAINT rules_state;
 DROP TABLE rule_states;
 DROP TABLE versions;
 DROP TABLE rules;
+ALTER TABLE domains DROP CONSTRAINT domains_state;
+DROP TABLE domain_states;
 DROP TABLE domains;
+DROP TABLE replaced;
 DROP TABLE head;
+DROP FUNCTION refuse_change();

@@ -3,22 +3,41 @@
 -- SQLite compares and sorts text byte by byte unless told otherwise. Times are microseconds since 1970 in UTC, and
 -- booleans are 0 and 1: it has a type for neither.
 
--- The one row that carries the number of the last revision.
+-- The one row that carries the number of the last revision. Where the audit trail ends is kept here too, so that a tail
+-- that was cut off is missed.
 CREATE TABLE head (
     one      INTEGER PRIMARY KEY DEFAULT 1 CHECK (one = 1),
     revision INTEGER NOT NULL,
-    lineage  TEXT    NOT NULL -- identity of this history, born with it
+    lineage  TEXT    NOT NULL, -- identity of this history, born with it
+    records  INTEGER NOT NULL, -- how many the audit trail has
+    seal     TEXT    NOT NULL  -- of the last of them; '' when there is none
 ) STRICT;
-INSERT INTO head (revision, lineage) VALUES (0, lower(hex(randomblob(16))));
+INSERT INTO head (revision, lineage, records, seal) VALUES (0, lower(hex(randomblob(16))), 0, '');
 
+-- The histories that this one may take the place of.
+CREATE TABLE replaced (
+    lineage TEXT NOT NULL PRIMARY KEY
+) STRICT;
+
+-- A domain and its newest settings need each other, so the reference is checked at the end of the transaction.
 CREATE TABLE domains (
-    name     TEXT    NOT NULL PRIMARY KEY,
-    secret   BLOB    NOT NULL CHECK (length(secret) = 16),
-    revision INTEGER NOT NULL -- the last one that touched the domain or one of its rules
+    name              TEXT    NOT NULL PRIMARY KEY,
+    secret            BLOB    NOT NULL CHECK (length(secret) = 16),
+    revision          INTEGER NOT NULL, -- the last one that touched the domain or one of its rules
+    settings_revision INTEGER,          -- the last one that touched its settings; NULL: none did
+    FOREIGN KEY (name, settings_revision) REFERENCES domain_states (domain, revision) DEFERRABLE INITIALLY DEFERRED
 ) STRICT;
 
--- A rule's identity, and which of its states is the newest. The last reference is checked at the end of the
--- transaction, because a rule and its first state need each other.
+-- Immutable: what each revision made of the settings it touched.
+CREATE TABLE domain_states (
+    domain   TEXT    NOT NULL REFERENCES domains (name),
+    revision INTEGER NOT NULL,
+    action   TEXT    NOT NULL,
+    settings TEXT    NOT NULL, -- JSON
+    PRIMARY KEY (domain, revision)
+) STRICT;
+
+-- A rule's identity, and which of its states is the newest. A rule and its first state need each other, as above.
 CREATE TABLE rules (
     uid      TEXT    NOT NULL PRIMARY KEY,
     domain   TEXT    NOT NULL REFERENCES domains (name),
@@ -38,7 +57,7 @@ CREATE TABLE versions (
     PRIMARY KEY (uid, number)
 ) STRICT;
 
--- Immutable: what each revision made of each rule it touched.
+-- Immutable: what each revision made of each rule it touched. One with neither stable nor candidate was deleted.
 CREATE TABLE rule_states (
     uid       TEXT    NOT NULL REFERENCES rules (uid),
     revision  INTEGER NOT NULL,
@@ -48,15 +67,17 @@ CREATE TABLE rule_states (
     percent   INTEGER NOT NULL CHECK (percent BETWEEN 0 AND 10000),
     salt      INTEGER NOT NULL, -- an unsigned number's bits
     epoch     INTEGER NOT NULL,
+    paused    INTEGER NOT NULL,
+    overrides TEXT    NOT NULL, -- JSON
     PRIMARY KEY (uid, revision),
     FOREIGN KEY (uid, stable) REFERENCES versions (uid, number),
     FOREIGN KEY (uid, candidate) REFERENCES versions (uid, number)
 ) STRICT;
 
--- Immutable. Numbered by itself, because not every record needs to have a revision.
+-- Immutable. Numbered by itself, because not every record has a revision.
 CREATE TABLE audit (
     number   INTEGER PRIMARY KEY, -- 1, 2, … without gaps
-    revision INTEGER UNIQUE,      -- NULL: the attempt was refused
+    revision INTEGER UNIQUE,      -- NULL: none was made
     refused  TEXT    NOT NULL,    -- why
     domain   TEXT    NOT NULL,
     at       INTEGER NOT NULL,
@@ -66,33 +87,92 @@ CREATE TABLE audit (
     target   TEXT    NOT NULL,
     message  TEXT    NOT NULL,
     detail   TEXT    NOT NULL,
-    before   TEXT    NOT NULL, -- JSON
-    after    TEXT    NOT NULL
+    before   TEXT    NOT NULL, -- JSON, its bytes kept
+    after    TEXT    NOT NULL,
+    seal     TEXT    NOT NULL, -- over the record and the seal before it
+    key      TEXT    UNIQUE    -- of what may be reported twice, and is kept once
 ) STRICT;
 CREATE INDEX audit_by_domain ON audit (domain, number);
+CREATE INDEX audit_by_target ON audit (target, number);
+
+CREATE TABLE credentials (
+    id      TEXT    NOT NULL PRIMARY KEY,
+    kind    TEXT    NOT NULL,
+    hash    TEXT    NOT NULL UNIQUE,
+    name    TEXT    NOT NULL,
+    role    TEXT    NOT NULL,
+    domains TEXT    NOT NULL, -- JSON; null: all
+    created INTEGER NOT NULL,
+    expires INTEGER,          -- NULL: never
+    revoked INTEGER           -- NULL: it is not
+) STRICT;
 
 CREATE TABLE nodes (
     id          TEXT    NOT NULL,
     domain      TEXT    NOT NULL,
     program     TEXT    NOT NULL,
+    level       INTEGER NOT NULL,
     connected   INTEGER NOT NULL,
     departed    INTEGER NOT NULL,
+    stream      INTEGER NOT NULL,
     seen        INTEGER NOT NULL,
+    lineage     TEXT    NOT NULL,
     sent        INTEGER NOT NULL,
     acked       INTEGER NOT NULL,
     nacked      INTEGER NOT NULL,
     nack_reason TEXT    NOT NULL,
+    refused     TEXT    NOT NULL, -- JSON
+    break_glass TEXT    NOT NULL, -- JSON
     PRIMARY KEY (id, domain)
 ) STRICT;
 
+-- The newest revision that some node of a feature level has in force, of a rule or ('') of the whole domain.
+CREATE TABLE taken (
+    domain   TEXT    NOT NULL,
+    rule     TEXT    NOT NULL,
+    level    INTEGER NOT NULL,
+    revision INTEGER NOT NULL,
+    PRIMARY KEY (domain, rule, level)
+) STRICT;
+
+-- What is immutable stays so, unless somebody drops the triggers on purpose.
+-- +goose StatementBegin
+CREATE TRIGGER versions_update BEFORE UPDATE ON versions BEGIN SELECT RAISE(ABORT, 'versions is append-only: UPDATE is refused'); END;
+-- +goose StatementEnd
+-- +goose StatementBegin
+CREATE TRIGGER versions_delete BEFORE DELETE ON versions BEGIN SELECT RAISE(ABORT, 'versions is append-only: DELETE is refused'); END;
+-- +goose StatementEnd
+-- +goose StatementBegin
+CREATE TRIGGER rule_states_update BEFORE UPDATE ON rule_states BEGIN SELECT RAISE(ABORT, 'rule_states is append-only: UPDATE is refused'); END;
+-- +goose StatementEnd
+-- +goose StatementBegin
+CREATE TRIGGER rule_states_delete BEFORE DELETE ON rule_states BEGIN SELECT RAISE(ABORT, 'rule_states is append-only: DELETE is refused'); END;
+-- +goose StatementEnd
+-- +goose StatementBegin
+CREATE TRIGGER domain_states_update BEFORE UPDATE ON domain_states BEGIN SELECT RAISE(ABORT, 'domain_states is append-only: UPDATE is refused'); END;
+-- +goose StatementEnd
+-- +goose StatementBegin
+CREATE TRIGGER domain_states_delete BEFORE DELETE ON domain_states BEGIN SELECT RAISE(ABORT, 'domain_states is append-only: DELETE is refused'); END;
+-- +goose StatementEnd
+-- +goose StatementBegin
+CREATE TRIGGER audit_update BEFORE UPDATE ON audit BEGIN SELECT RAISE(ABORT, 'audit is append-only: UPDATE is refused'); END;
+-- +goose StatementEnd
+-- +goose StatementBegin
+CREATE TRIGGER audit_delete BEFORE DELETE ON audit BEGIN SELECT RAISE(ABORT, 'audit is append-only: DELETE is refused'); END;
+-- +goose StatementEnd
+
 -- +goose Down
 
+DROP TABLE taken;
 DROP TABLE nodes;
+DROP TABLE credentials;
 DROP TABLE audit;
--- Dropping a table deletes its rows first, and rules and rule_states refer to each other.
+-- Dropping a table deletes its rows first, and rules and rule_states refer to each other, as domains and domain_states do.
 PRAGMA defer_foreign_keys = ON;
 DROP TABLE rule_states;
 DROP TABLE versions;
 DROP TABLE rules;
+DROP TABLE domain_states;
 DROP TABLE domains;
+DROP TABLE replaced;
 DROP TABLE head;

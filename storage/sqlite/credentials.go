@@ -1,0 +1,90 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"time"
+
+	"github.com/headgate/headgate/rules"
+	"github.com/headgate/headgate/rules/rollout"
+	"github.com/headgate/headgate/rules/rollout/access"
+	"github.com/headgate/headgate/storage"
+)
+
+// AddCredential is part of rollout.Ledger.
+func (s *Store) AddCredential(ctx context.Context, c access.Credential, record rollout.Record) error {
+	return s.withRecord(ctx, "add credential "+c.ID, record, "", func(tx *sql.Tx, _ *rollout.Head) error {
+		const insert = `
+			INSERT INTO credentials (id, kind, hash, name, role, domains, created, expires, revoked)
+			VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)`
+		_, err := tx.ExecContext(ctx, insert, c.ID, string(c.Kind), c.Hash, storage.Text(c.Name), string(c.Role),
+			storage.EncodeList(c.Domains), c.Created.UnixMicro(), orNull(c.Expires), orNull(c.Revoked))
+		return err
+	})
+}
+
+// orNull returns NULL for a time that is none.
+func orNull(t time.Time) *int64 {
+	if t.IsZero() {
+		return nil
+	}
+	micro := t.UnixMicro()
+	return &micro
+}
+
+// RevokeCredential is part of rollout.Ledger.
+func (s *Store) RevokeCredential(ctx context.Context, id string, at time.Time, record rollout.Record) error {
+	return s.withRecord(ctx, "revoke credential "+id, record, "", func(tx *sql.Tx, _ *rollout.Head) error {
+		done, err := tx.ExecContext(ctx, `UPDATE credentials SET revoked = coalesce(revoked, ?2) WHERE id = ?1`, id, at.UnixMicro())
+		if err != nil {
+			return err
+		}
+		wrote, err := done.RowsAffected()
+		if err == nil && wrote == 0 {
+			err = rules.ErrNotFound
+		}
+		return err
+	})
+}
+
+const selectCredentials = `SELECT id, kind, hash, name, role, domains, created, expires, revoked FROM credentials` //nolint:gosec // the name of a table, and no secret
+
+// Credentials is part of rollout.Ledger.
+func (s *Store) Credentials(ctx context.Context) ([]access.Credential, error) {
+	list, err := collect(ctx, s.read, selectCredentials+` ORDER BY created, id`, nil, credential)
+	if err != nil {
+		return nil, s.fail(ctx, "list the credentials", err)
+	}
+	return list, nil
+}
+
+// Credential is part of rollout.Ledger.
+func (s *Store) Credential(ctx context.Context, hash string) (access.Credential, error) {
+	list, err := collect(ctx, s.read, selectCredentials+` WHERE hash = ?1`, []any{hash}, credential)
+	if err != nil {
+		return access.Credential{}, s.fail(ctx, "look up a credential", err)
+	}
+	if len(list) == 0 {
+		return access.Credential{}, fmt.Errorf("look up a credential: %w", rules.ErrNotFound)
+	}
+	return list[0], nil
+}
+
+func credential(row scanner) (c access.Credential, err error) {
+	var domains string
+	var created int64
+	var expires, revoked *int64
+	if err := row.Scan(&c.ID, &c.Kind, &c.Hash, &c.Name, &c.Role, &domains, &created, &expires, &revoked); err != nil {
+		return c, err
+	}
+	c.Created = time.UnixMicro(created).UTC()
+	if expires != nil {
+		c.Expires = time.UnixMicro(*expires).UTC()
+	}
+	if revoked != nil {
+		c.Revoked = time.UnixMicro(*revoked).UTC()
+	}
+	c.Domains, err = storage.DecodeList[string](domains)
+	return c, err
+}

@@ -1,0 +1,66 @@
+package storagetest
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/headgate/headgate/rules"
+	"github.com/headgate/headgate/rules/rollout"
+	"github.com/headgate/headgate/storage"
+)
+
+// UnreadableHidesNothingElse checks what becomes of the others when the database holds what this program cannot read, as
+// a newer one may have written it. Replace puts another text in place of the spec of a version, and in place of the
+// settings of a domain; it is for a driver's tests, since no interface does that.
+func UnreadableHidesNothingElse(t *testing.T, s storage.Store, replaceSpec func(uid, spec string), replaceSettings func(domain, settings string)) {
+	t.Helper()
+	create(t, s, "api", "bad", "good")
+	create(t, s, "web", "login")
+	set(t, s, "web", rules.Settings{})
+	all := mustRules(t, s, "api")
+	replaceSpec(all[0].UID, `{"key":[],"limits":[],"fromTheFuture":true}`)
+
+	wantSame(t, "rules", ids(mustRules(t, s, "api")), []string{"api/good"})
+	wantSame(t, "rules of all domains", ids(mustRules(t, s, "")), []string{"api/good", "web/login"})
+	c := mustChanges(t, s, 0)
+	wantSame(t, "changed rules", ids(c.Rules), []string{"api/good", "web/login"})
+	wantSame(t, "changed domains", len(c.Domains), 2)
+	wantSame(t, "history", len(mustHistory(t, s, "good")), 1)
+	if _, err := s.RuleAt(t.Context(), "api", "good", 1); err != nil {
+		t.Errorf("the other rule at 1: %v", err)
+	}
+	_, err := s.History(t.Context(), "api", "bad")
+	wantNamed(t, "history", err, "v1 of api/bad")
+	_, err = s.RuleAt(t.Context(), "api", "bad", 1)
+	wantNamed(t, "rule at 1", err, "v1 of api/bad")
+	look(t, s, "api", func(tx rollout.Tx) {
+		if one, err := tx.Histories(t.Context(), all[1].UID); err != nil || len(one) != 1 {
+			t.Errorf("history of the other rule: %v, %v", one, err)
+		}
+		_, err := tx.Rule(t.Context(), "bad")
+		wantNamed(t, "rule inside a change", err, "v1 of api/bad")
+		// A change over all rules must not be decided without one of them.
+		_, err = tx.Rules(t.Context())
+		wantNamed(t, "rules inside a change", err, "v1 of api/bad")
+		_, err = tx.Histories(t.Context())
+		wantNamed(t, "histories inside a change", err, "v1 of api/bad")
+	})
+	promote(t, s, "good", 10)
+
+	replaceSettings("web", `{"fromTheFuture":true}`)
+	c = mustChanges(t, s, 0)
+	wantSame(t, "changed rules of domains that can be read", ids(c.Rules), []string{"api/good"})
+	wantSame(t, "changed domains that can be read", len(c.Domains), 1)
+	wantSame(t, "domains", len(mustDomains(t, s, "")), 1)
+	_, err = s.Domains(t.Context(), "web")
+	wantNamed(t, "the domain", err, "settings of web")
+}
+
+// wantNamed wants an error that says what cannot be read, and does not blame whoever asked.
+func wantNamed(t *testing.T, what string, err error, name string) {
+	t.Helper()
+	if err == nil || errors.Is(err, rules.ErrInvalid) || !strings.Contains(err.Error(), name) {
+		t.Errorf("%s: %v, want an error of no kind that names %s", what, err, name)
+	}
+}
