@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"math"
 	"slices"
+	"time"
 
 	"github.com/headgate/headgate/rules"
 )
@@ -16,6 +17,15 @@ type asked struct {
 	charges  []Charge
 	limits   []string // the limit of each charge
 	failed   int      // versions that apply only because their expression could not be evaluated
+	now      time.Time
+}
+
+// at returns the time by which freezes and overrides end. Only where there are any is the clock read, once a call.
+func (a *asked) at(p *program) time.Time {
+	if a.now.IsZero() {
+		a.now = p.clock()
+	}
+	return a.now
 }
 
 type askedVersion struct {
@@ -23,6 +33,8 @@ type askedVersion struct {
 	version *rules.Version
 	plan    *versionPlan
 	whatIf  bool
+	decides role  // by which counters it decides
+	frozen  int64 // above 0: it is what-if because of a freeze, and else would bind; names its counters
 	key     rules.Key
 	request *rules.Request // which the key is of
 	denied  Reason         // refuses without asking a counter
@@ -46,10 +58,10 @@ func (p *program) ask(reqs []*rules.Request) (a asked, exempt string) {
 		for _, hit := range p.index.Lookup(req, buffer[:0]) {
 			a.failed += hit.Failed
 			if hit.Binding != nil {
-				a.meet(p, req, hit.Rule, hit.Binding, false)
+				a.meet(p, req, hit.Rule, hit.Binding, false, a.frozen(p, hit.Rule, hit.Binding))
 			}
 			if hit.WhatIf != nil {
-				a.meet(p, req, hit.Rule, hit.WhatIf, true)
+				a.meet(p, req, hit.Rule, hit.WhatIf, true, 0)
 			}
 		}
 	}
@@ -64,11 +76,27 @@ func (p *program) ask(reqs []*rules.Request) (a asked, exempt string) {
 	return a, ""
 }
 
+// frozen returns the name of the freeze that keeps a version from binding: its end, in microseconds, so that every
+// sidecar has the same. 0 for none.
+func (a *asked) frozen(p *program, rule *rules.Rule, binding *rules.Version) int64 {
+	if len(p.domain.Freezes) == 0 {
+		return 0
+	}
+	f := p.domain.Frozen(rule.Name, &binding.Spec, a.at(p))
+	if f == nil {
+		return 0
+	}
+	return f.Until.UnixMicro()
+}
+
 // meet notes a version that matches, with what it is to be asked. Met again with the same key, it is asked once, with the
 // larger cost and the stricter numbers: so the order of descriptors changes nothing, and none of them avoids a limit.
-func (a *asked) meet(p *program, req *rules.Request, rule *rules.Rule, version *rules.Version, whatIf bool) {
+func (a *asked) meet(p *program, req *rules.Request, rule *rules.Rule, version *rules.Version, whatIf bool, frozen int64) {
 	plan := p.plans[version]
-	v := askedVersion{rule: rule, version: version, plan: plan, whatIf: whatIf, key: rules.KeyOf(plan.spec, req), request: req}
+	whatIf = whatIf || frozen > 0
+	v := askedVersion{
+		rule: rule, version: version, plan: plan, whatIf: whatIf, frozen: frozen, key: rules.KeyOf(plan.spec, req), request: req,
+	}
 	missing := rules.MissingShared
 	if v.key.Missing() {
 		missing = plan.spec.Missing(req)
@@ -85,18 +113,39 @@ func (a *asked) meet(p *program, req *rules.Request, rule *rules.Rule, version *
 	for i := range plan.limits {
 		v.numbers[i] = plan.limits[i].numbers(plan.spec, req)
 	}
+	if len(plan.overrides) > 0 {
+		a.override(p, &v)
+	}
 	for i := range a.versions {
 		was := &a.versions[i]
 		if was.version != version || was.whatIf != whatIf || !bytes.Equal(was.key.Encoded(), v.key.Encoded()) {
 			continue
 		}
-		was.spend, was.denied = max(was.spend, v.spend), cmp.Or(was.denied, v.denied)
+		was.spend, was.denied, was.frozen = max(was.spend, v.spend), cmp.Or(was.denied, v.denied), max(was.frozen, v.frozen)
 		for n := range was.numbers {
 			was.numbers[n] = stricter(was.numbers[n], v.numbers[n])
 		}
 		return
 	}
 	a.versions = append(a.versions, v)
+}
+
+// override replaces the numbers of limits that have others for the version's key.
+func (a *asked) override(p *program, v *askedVersion) {
+	now := a.at(p)
+	// It is hashed only where an override is in force.
+	var key rules.OverrideKey
+	for _, o := range slices.Backward(v.plan.overrides) { // the first one has the last word
+		if !now.Before(o.until) {
+			continue
+		}
+		if key == (rules.OverrideKey{}) {
+			key = rules.NewOverrideKey(p.domain.Secret, v.rule.UID, v.plan.spec, v.key)
+		}
+		if o.key == key {
+			v.numbers[o.limit] = o.numbers
+		}
+	}
 }
 
 // stricter is what fits both of two rates of one limit.
@@ -129,13 +178,13 @@ func (a *asked) charge(p *program, n *namer, version int) {
 		v.to = len(a.charges)
 		return
 	}
-	// A counter of the version that would bind is not to be touched by one that is only judged, where the former does not
-	// charge it itself for this request.
+	// A counter of the version that binds, or would if it were not frozen, is not to be touched by one that is only judged,
+	// where the former does not charge it itself for this request.
 	var other *versionPlan
-	if v.whatIf {
+	if v.whatIf && v.frozen == 0 {
 		other = p.plans[v.rule.Other(v.version)]
 	}
-	what := v.counters()
+	v.decides = v.counters()
 	for i := range v.plan.limits {
 		l := &v.plan.limits[i]
 		if v.numbers[i].Window == 0 {
@@ -147,8 +196,11 @@ func (a *asked) charge(p *program, n *namer, version int) {
 		}
 		c.Owns = !other.has(l) || a.charged(c.Actual)
 		c.Decides = c.Actual
-		if what != roleActual {
-			c.Decides.ID = n.counter(l, v.key, what, v.rule.Epoch)
+		switch {
+		case v.decides != roleActual:
+			c.Decides.ID = n.counter(l, v.key, v.decides, v.rule.Epoch)
+		case v.frozen > 0:
+			c.Decides.ID = n.counter(l, v.key, roleFrozen, v.frozen)
 		}
 		a.charges = append(a.charges, c)
 		a.limits = append(a.limits, l.limit.Name)
@@ -156,7 +208,7 @@ func (a *asked) charge(p *program, n *namer, version int) {
 	v.to = len(a.charges)
 }
 
-// charged reports whether a charge was made for the counter. What binds is asked first.
+// charged reports whether a charge was made for the counter. What binds, or is frozen, is asked first.
 func (a *asked) charged(actual Counter) bool {
 	return slices.ContainsFunc(a.charges, func(c Charge) bool { return c.Actual == actual })
 }
@@ -196,13 +248,15 @@ func saturated(cost, hits int64) int64 {
 	return cost * hits
 }
 
-// counters says by which counters the version decides.
+// counters says by which counters the version decides. A frozen one that would decide by the actual counter has what-if
+// counters that are the freeze's own, so that each freeze, and each that is extended, begins with a copy of what was
+// admitted until then.
 func (v *askedVersion) counters() role {
-	isCandidate := v.version == v.rule.Candidate
+	isCandidate, tried := v.version == v.rule.Candidate, v.whatIf && v.frozen == 0
 	switch {
-	case v.whatIf && isCandidate:
+	case tried && isCandidate:
 		return roleCandidate
-	case v.whatIf:
+	case tried:
 		return roleStable
 	case isCandidate && sharedByCohort(v.rule, v.key):
 		// One actual counter serves callers on both sides of the cohort, so it cannot tell what the candidate would have
@@ -218,13 +272,13 @@ func sharedByCohort(r *rules.Rule, key rules.Key) bool {
 	return key.Shared() || r.Stable != nil && !rules.SameKey(r.Stable.Spec.Key, r.Candidate.Spec.Key)
 }
 
-// own leaves, for each actual counter, one owner among the charges that may own it: the binding one that decides by it,
-// else the stable's, else the first.
+// own leaves, for each actual counter, one owner among the charges that may own it: the one that decides by it, or would
+// if it were not frozen, else the stable's, else the first.
 func (a *asked) own() {
 	rank := func(c *Charge) int {
 		v := &a.versions[c.Version]
 		switch {
-		case c.Decides == c.Actual:
+		case v.decides == roleActual:
 			return 2
 		case v.version == v.rule.Stable:
 			return 1

@@ -74,6 +74,7 @@ const (
 	roleActual role = iota
 	roleStable
 	roleCandidate
+	roleFrozen // the version that would bind, were it not for a freeze
 )
 
 // limitPlan is what all requests of one limit of one version have in common.
@@ -91,6 +92,16 @@ type versionPlan struct {
 	key    []byte // the part of the tag's name that does not depend on the request
 	limits []limitPlan
 	shard  int // which part of the key the counters of the domain keep together by; -1: the whole key
+	// overrides are those that hold for the limits; where a key has several for one limit, the first in force counts.
+	overrides []overridePlan
+}
+
+// overridePlan is an override of one limit.
+type overridePlan struct {
+	key     rules.OverrideKey
+	limit   int // position in the plan's limits
+	until   time.Time
+	numbers Limit // without a window it is unlimited
 }
 
 func planVersion(r *rules.Rule, spec *rules.Spec, shard *rules.Source) *versionPlan {
@@ -120,8 +131,18 @@ func planVersion(r *rules.Rule, spec *rules.Spec, shard *rules.Source) *versionP
 			p.values[value] = NewLimit(l, rate)
 		}
 		v.limits = append(v.limits, p)
+		v.planOverrides(r, l)
 	}
 	return v
+}
+
+// planOverrides adds the rule's overrides of the limit that was planned last.
+func (v *versionPlan) planOverrides(r *rules.Rule, l *rules.Limit) {
+	for i := range r.Overrides {
+		if o := &r.Overrides[i]; o.HoldsFor(l) {
+			v.overrides = append(v.overrides, overridePlan{key: o.Key, limit: len(v.limits) - 1, until: o.Until, numbers: overrideLimit(l, o.Rate)})
+		}
+	}
 }
 
 // namer hashes names of counters with the domain's secret by SipHash-2-4 with 128 bits (Aumasson and Bernstein, 2012), a

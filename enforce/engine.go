@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -16,12 +17,14 @@ type Engine struct {
 	limiter  Limiter
 	local    Limiter // for rules that fail to a local limit
 	recorder Recorder
+	clock    func() time.Time
 	log      *slog.Logger
 
 	storeDown atomic.Bool  // the limiter failed the last time it was asked
 	told      atomic.Int64 // when its failure was logged, in nanoseconds
 
-	mu       sync.Mutex // serialises Swap
+	mu       sync.Mutex                // serialises changes of what follows
+	freezes  map[string][]rules.Freeze // by domain: those made here, one for each rule
 	programs atomic.Pointer[map[string]*program]
 }
 
@@ -29,6 +32,9 @@ type Engine struct {
 type program struct {
 	index *rules.Index
 	plans map[*rules.Version]*versionPlan
+	// domain is the index's, with the freezes that were made here beside its own.
+	domain rules.Domain
+	clock  func() time.Time
 }
 
 // Option changes an Engine.
@@ -38,9 +44,15 @@ type Option func(*Engine)
 // not fail. Without it such rules fail closed: a limit that cannot be kept must not silently vanish.
 func WithLocal(l Limiter) Option { return func(e *Engine) { e.local = l } }
 
+// WithClock replaces the clock by which freezes and overrides end. Limits never depend on it.
+func WithClock(now func() time.Time) Option { return func(e *Engine) { e.clock = now } }
+
 // NewEngine returns an engine with no rules: it allows every request until Swap is called.
 func NewEngine(limiter Limiter, recorder Recorder, log *slog.Logger, options ...Option) *Engine {
-	e := &Engine{limiter: limiter, recorder: recorder, log: log.With("component", "engine")}
+	e := &Engine{
+		limiter: limiter, recorder: recorder, clock: time.Now, log: log.With("component", "engine"),
+		freezes: map[string][]rules.Freeze{},
+	}
 	for _, o := range options {
 		o(e)
 	}
@@ -48,9 +60,9 @@ func NewEngine(limiter Limiter, recorder Recorder, log *slog.Logger, options ...
 	return e
 }
 
-// Swap puts a domain's index in force, whole: every request sees the old one or the new one.
+// Swap puts a domain's index in force, whole: every request sees the old one or the new one. Freezes made here stay.
 func (e *Engine) Swap(index *rules.Index) {
-	p := &program{index: index, plans: map[*rules.Version]*versionPlan{}}
+	p := &program{index: index, plans: map[*rules.Version]*versionPlan{}, clock: e.clock}
 	for _, r := range index.Rules() {
 		for _, v := range []*rules.Version{r.Stable, r.Candidate} {
 			if v != nil {
@@ -60,9 +72,24 @@ func (e *Engine) Swap(index *rules.Index) {
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	e.store(p)
+}
+
+// store puts a program in force, with the freezes made here. The caller holds mu.
+func (e *Engine) store(p *program) {
+	p.domain = p.index.Domain
+	p.domain.Freezes = slices.Concat(p.domain.Freezes, e.freezes[p.domain.Name])
 	programs := maps.Clone(*e.programs.Load())
-	programs[index.Domain.Name] = p
+	programs[p.domain.Name] = p
 	e.programs.Store(&programs)
+}
+
+// Index returns the rules in force of a domain; nil before its first Swap.
+func (e *Engine) Index(domain string) *rules.Index {
+	if p := (*e.programs.Load())[domain]; p != nil {
+		return p.index
+	}
+	return nil
 }
 
 // Decide answers one request. It waits for nothing but the limiter, and always answers: where the limiter fails, the

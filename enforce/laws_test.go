@@ -33,6 +33,9 @@ var laws = map[string]law{
 	"a change hands out at most the difference":         noFreshBudget,
 	"a cohort keeps its callers":                        cohortsStay,
 	"callers of both sides of a cohort share one limit": sharedSpans,
+	"a frozen version is judged as if it were not":      frozenJudgement,
+	"the end of a freeze is no fresh budget":            endOfFreeze,
+	"an override hands out at most the difference":      overrideBudget,
 }
 
 // rounds of a hundred rule sets each.
@@ -75,6 +78,7 @@ func allOrNone(t *rapid.T, open func() limittest.Limiter, n int) {
 	l := &looks{Limiter: open()}
 	g := generator{t}
 	s := newStage(l, g.rules()...)
+	s.override(g.overrides(s.rules)...)
 	for i, c := range g.calls(n) {
 		l.before, l.after = nil, nil
 		d := s.decide(c)
@@ -88,16 +92,24 @@ func allOrNone(t *rapid.T, open func() limittest.Limiter, n int) {
 }
 
 // The same stream twice: with all versions, and with only those that bind for each request, as stable ones. Where a
-// candidate decides by its what-if counter (one counter for both sides of the cohort) it stays as it is.
+// candidate decides by its what-if counter (one counter for both sides of the cohort) it stays as it is. Of a frozen rule
+// no version binds.
 func noInfluence(t *rapid.T, open func() limittest.Limiter, n int) {
 	with, without := &looks{Limiter: open()}, &looks{Limiter: open()}
 	g := generator{t}
 	list := g.rules()
 	a, b := newStage(with, list...), newStage(without)
+	a.override(g.overrides(list)...)
+	b.override(a.overrides...)
+	var frozen string
+	if g.oneIn(2, "freeze") {
+		frozen = list[0].Name
+		a.freeze(rules.Freeze{Rule: frozen, Until: time.Unix(1<<40, 0)})
+	}
 	for i, c := range g.calls(n) {
 		var binding []*rules.Rule
 		for _, r := range list {
-			if r = onlyBinding(r, c.req); r != nil {
+			if r = onlyBinding(r, c.req); r != nil && r.Name != frozen {
 				binding = append(binding, r)
 			}
 		}
@@ -157,6 +169,10 @@ func prediction(t *rapid.T, open func() limittest.Limiter, n int) {
 	}
 	other := g.generous()
 	beside, enforced, alone := newStage(open(), &unchanged, other), newStage(open(), &unchanged, other), newStage(open(), &unchanged, other)
+	overrides := g.overrides([]*rules.Rule{tried})
+	for _, s := range []*stage{beside, enforced, alone} {
+		s.override(overrides...)
+	}
 	for i, c := range calls {
 		if i == proposed {
 			beside.swap(tried, other)
@@ -191,6 +207,7 @@ func (g generator) generous() *rules.Rule {
 func exactWaits(t *rapid.T, open func() limittest.Limiter, n int) {
 	g := generator{t}
 	s := newStage(open(), g.rules()...)
+	s.override(g.overrides(s.rules)...)
 	for i, c := range g.calls(n) {
 		d := s.decide(c)
 		if d.Allowed || d.Wait == enforce.Never {

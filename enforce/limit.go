@@ -21,10 +21,32 @@ type Limit struct {
 // NewLimit returns the numbers of one rate of a limit.
 func NewLimit(l *rules.Limit, rate rules.Rate) Limit {
 	window := l.Window()
-	return Limit{
+	n := Limit{
 		Sliding: l.Algorithm == rules.SlidingWindow, Amount: rate.Amount, Burst: rate.Burst, Ceiling: l.Ceiling(),
 		Window: int64(window / rules.Tick(window)),
 	}
+	if n.Amount == 0 {
+		n.Burst = n.Ceiling // nothing fits in any case; what passes since nothing binds is charged whole
+	}
+	return n
+}
+
+// overrideLimit returns the numbers of an override of a limit; without a window where it is unlimited. It takes the place
+// of every value of the limit, so the counter is read as at most what it can hold itself: a lowered number locks nobody
+// out for longer than one full bucket. Only one of 0, which holds nothing, must not forget what was spent.
+func overrideLimit(l *rules.Limit, rate rules.Rate) Limit {
+	if rate.Unlimited {
+		return Limit{}
+	}
+	n := NewLimit(l, rate)
+	if n.Amount == 0 {
+		return n
+	}
+	if n.Sliding {
+		n.Burst = n.Amount // the override was made for a bucket
+	}
+	n.Ceiling = n.Burst
+	return n
 }
 
 // State is a stored counter. Level is a bucket's level, or the count of a sliding window, of which Previous is the count

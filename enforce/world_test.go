@@ -111,6 +111,29 @@ func (g generator) rules() []*rules.Rule {
 	return list
 }
 
+// overrides draws overrides of a few keys, which do not end.
+func (g generator) overrides(list []*rules.Rule) []named {
+	var all []named
+	for _, r := range list {
+		for _, v := range []*rules.Version{r.Stable, r.Candidate} {
+			if v == nil || !g.oneIn(3, "overrides") {
+				continue
+			}
+			o := named{rule: r.Name, override: rules.Override{Until: time.Unix(1<<40, 0)}}
+			for _, k := range v.Spec.Key {
+				o.values = append(o.values, map[string]string{"ip": "192.0.2.1", "header:x-api-key": "a"}[k.String()])
+			}
+			l := pick(g, "override of", v.Spec.Limits...)
+			o.override.Limit, o.override.Rate = l.Name, g.rate(l.Algorithm, l.Window())
+			if g.oneIn(4, "unlimited") {
+				o.override.Rate = rules.Rate{Unlimited: true}
+			}
+			all = append(all, o)
+		}
+	}
+	return all
+}
+
 // call is a request, some time after the one before it.
 type call struct {
 	after time.Duration
@@ -146,6 +169,17 @@ type stage struct {
 	*clocked
 	engine *enforce.Engine
 	domain rules.Domain
+	rules  []*rules.Rule
+	// The wall clock, by which freezes and overrides end, is so much ahead of the limiter's.
+	ahead     time.Duration
+	overrides []named
+}
+
+// named is an override by the name of its rule and the values of its key.
+type named struct {
+	rule     string
+	values   []string
+	override rules.Override
 }
 
 // nobody records nothing.
@@ -157,12 +191,50 @@ func (nobody) Record(string, *enforce.Decision) {}
 func newStage(l limittest.Limiter, list ...*rules.Rule) *stage {
 	s := &stage{clocked: &clocked{limiter: l, now: limittest.Start}, domain: rules.Domain{Name: "d", Revision: 7}}
 	_, _ = rand.Read(s.domain.Secret[:])
-	s.engine = enforce.NewEngine(s, nobody{}, slog.New(slog.DiscardHandler))
+	s.engine = enforce.NewEngine(s, nobody{}, slog.New(slog.DiscardHandler), enforce.WithClock(s.wall))
 	s.swap(list...)
 	return s
 }
 
-func (s *stage) swap(list ...*rules.Rule) { s.engine.Swap(rules.NewIndex(s.domain, list)) }
+func (s *stage) wall() time.Time { return time.UnixMicro(s.now).Add(s.ahead).UTC() }
+
+func (s *stage) swap(list ...*rules.Rule) {
+	s.rules = list
+	var all []*rules.Rule
+	for _, r := range list {
+		all = append(all, s.overridden(r))
+	}
+	s.engine.Swap(rules.NewIndex(s.domain, all))
+}
+
+// overridden returns the rule with its overrides.
+func (s *stage) overridden(r *rules.Rule) *rules.Rule {
+	with := *r
+	for _, o := range s.overrides {
+		for _, v := range []*rules.Version{r.Stable, r.Candidate} {
+			if o.rule != r.Name || v == nil {
+				continue
+			}
+			if key, err := rules.KeyOfValues(&v.Spec, o.values); err == nil { // a version with another key has none
+				o.override.Key = rules.NewOverrideKey(s.domain.Secret, r.UID, &v.Spec, key)
+				with.Overrides = append(with.Overrides, o.override)
+			}
+		}
+	}
+	return &with
+}
+
+// override replaces the overrides that are in force.
+func (s *stage) override(list ...named) {
+	s.overrides = list
+	s.swap(s.rules...)
+}
+
+// freeze replaces the freezes that came with the domain.
+func (s *stage) freeze(list ...rules.Freeze) {
+	s.domain.Freezes = list
+	s.swap(s.rules...)
+}
 
 func (s *stage) decide(c call) enforce.Decision {
 	s.pass(c.after)
