@@ -10,14 +10,23 @@ import (
 
 	"github.com/headgate/headgate/rules"
 	"github.com/headgate/headgate/rules/rollout"
+	"github.com/headgate/headgate/rules/rollout/access"
 	"github.com/headgate/headgate/web/api/adminpb"
 )
 
 // unknownActor stands in the audit record where the client said nothing.
 const unknownActor = "unknown"
 
-// actor returns who asks as the client says it, marked unverified.
-func actor(ctx context.Context) rollout.Actor {
+// identity returns who asks. Where nobody is asked who they are, it is called as the client says, and unverified.
+func identity(ctx context.Context) access.Identity {
+	who := access.From(ctx)
+	if who.Local {
+		who.Name = claimed(ctx)
+	}
+	return who
+}
+
+func claimed(ctx context.Context) string {
 	name := adminpb.UnescapeActor(strings.Join(metadata.ValueFromIncomingContext(ctx, adminpb.ActorKey), ","))
 	name = strings.TrimSpace(strings.Map(func(r rune) rune {
 		if !unicode.IsPrint(r) {
@@ -31,25 +40,37 @@ func actor(ctx context.Context) rollout.Actor {
 	if len(name) > maxActor {
 		name = strings.ToValidUTF8(name[:maxActor], "")
 	}
-	return rollout.Actor{Name: name}
+	return name
 }
 
-func checkWhy(ctx context.Context, message string) (rollout.Why, error) {
-	if len(message) > maxMessage {
-		return rollout.Why{}, fmt.Errorf("%w: the message has %d bytes; at most %d are kept", rules.ErrInvalid, len(message), maxMessage)
+// why takes a change's reason off the wire.
+func why(ctx context.Context, w *adminpb.Why) (rollout.Why, error) {
+	out := rollout.Why{Who: identity(ctx), Message: w.GetMessage(), Base: w.GetExpectRevision()}
+	if len(out.Message) > maxMessage {
+		return rollout.Why{}, fmt.Errorf("%w: the message has %d bytes; at most %d are kept", rules.ErrInvalid, len(out.Message), maxMessage)
 	}
-	if strings.ContainsRune(message, 0) {
+	if strings.ContainsRune(out.Message, 0) {
 		return rollout.Why{}, fmt.Errorf("%w: the message has a NUL in it", rules.ErrInvalid)
 	}
-	return rollout.Why{Actor: actor(ctx), Message: message}, nil
+	if out.Base < 0 {
+		return rollout.Why{}, fmt.Errorf("%w: expect_revision is %d; revisions begin with 1", rules.ErrInvalid, out.Base)
+	}
+	return out, nil
 }
 
-func checkChange(ctx context.Context, domain, rule, message string) (rollout.Why, error) {
+func checkDomain(domain string) error {
 	if problem := rules.CheckName(domain); problem != "" {
-		return rollout.Why{}, fmt.Errorf("%w: domain: %s", rules.ErrInvalid, problem)
+		return fmt.Errorf("%w: domain: %s", rules.ErrInvalid, problem)
+	}
+	return nil
+}
+
+func checkRule(domain, rule string) error {
+	if err := checkDomain(domain); err != nil {
+		return err
 	}
 	if problem := rules.CheckName(rule); problem != "" {
-		return rollout.Why{}, fmt.Errorf("%w: rule: %s", rules.ErrInvalid, problem)
+		return fmt.Errorf("%w: rule: %s", rules.ErrInvalid, problem)
 	}
-	return checkWhy(ctx, message)
+	return nil
 }

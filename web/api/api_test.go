@@ -15,16 +15,40 @@ import (
 
 	"github.com/headgate/headgate/rules"
 	"github.com/headgate/headgate/rules/rollout"
+	"github.com/headgate/headgate/rules/rollout/access"
+	"github.com/headgate/headgate/rules/rollout/rollouttest"
 	"github.com/headgate/headgate/web/api"
 	"github.com/headgate/headgate/web/api/adminpb"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func setup(t *testing.T) (*api.Server, *memory) {
+func setup(t *testing.T) (*api.Server, *rollouttest.Memory) {
 	t.Helper()
-	m := newMemory()
-	return api.NewServer(rollout.NewService(m, m, time.Now)), m
+	m := rollouttest.New()
+	return api.NewServer(rollout.NewService(m, time.Now), "controlplane test"), m
+}
+
+// anybody is the context of a call where nobody is asked who they are.
+func anybody(t *testing.T) context.Context {
+	t.Helper()
+	return access.With(t.Context(), access.Local(""))
+}
+
+// as is the context of a call by somebody with a role, for some domains or for all.
+func as(t *testing.T, role access.Role, domains ...string) context.Context {
+	t.Helper()
+	return access.With(t.Context(), access.Identity{Name: "somebody", Role: role, Domains: domains, Verified: true})
+}
+
+// trail is the audit trail, newest first.
+func trail(t *testing.T, m *rollouttest.Memory) []rollout.Record {
+	t.Helper()
+	list, err := m.Audit(t.Context(), rollout.AuditQuery{Limit: 100})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return list
 }
 
 // file is a rule file with one rule in a domain.
@@ -35,7 +59,7 @@ func file(name, domain, rule, limit string) *adminpb.File {
 
 func apply(t *testing.T, s *api.Server, files ...*adminpb.File) *adminpb.ApplyResponse {
 	t.Helper()
-	resp, err := s.Apply(t.Context(), &adminpb.ApplyRequest{Files: files})
+	resp, err := s.Apply(anybody(t), &adminpb.ApplyRequest{Files: files})
 	if err != nil {
 		t.Fatalf("apply: %v", err)
 	}
@@ -44,7 +68,7 @@ func apply(t *testing.T, s *api.Server, files ...*adminpb.File) *adminpb.ApplyRe
 
 func promote(t *testing.T, s *api.Server, domain, rule string, to uint32) *adminpb.Outcome {
 	t.Helper()
-	resp, err := s.Promote(t.Context(), &adminpb.PromoteRequest{Domain: domain, Rule: rule, To: to})
+	resp, err := s.Promote(anybody(t), &adminpb.PromoteRequest{Domain: domain, Rule: rule, To: to})
 	if err != nil {
 		t.Fatalf("promote: %v", err)
 	}
@@ -71,16 +95,25 @@ func TestApplyMakesOneOutcomeForEachDomain(t *testing.T) {
 	}
 }
 
-// One wrong digit and every customer gets 429: a limit that changes ten times or more is said out loud.
-func TestApplyWarnsOfATenfoldChange(t *testing.T) {
+// One wrong digit and every customer gets 429: a limit that changes ten times or more is questioned, and said out loud.
+func TestApplyQuestionsATenfoldChange(t *testing.T) {
 	t.Parallel()
 	s, _ := setup(t)
 	apply(t, s, file("1", "a", "x", "600/min"))
 	promote(t, s, "a", "x", 10_000)
-	for limit, warned := range map[string]bool{"60/min": true, "61/min": false, "6000/min": true} {
-		step := apply(t, s, file("1", "a", "x", limit)).GetOutcomes()[0].GetSteps()[0]
-		if got := len(step.GetWarnings()) > 0; got != warned {
-			t.Errorf("600/min to %s: warnings %q, want some: %v", limit, step.GetWarnings(), warned)
+	for limit, questioned := range map[string]bool{"60/min": true, "61/min": false, "6000/min": true} {
+		req := &adminpb.ApplyRequest{Files: []*adminpb.File{file("1", "a", "x", limit)}, DryRun: true}
+		if _, err := s.Apply(anybody(t), req); errors.Is(err, rules.ErrGuarded) != questioned {
+			t.Errorf("600/min to %s: %v, want it questioned: %v", limit, err, questioned)
+		}
+		req.Confirmed, req.DryRun = true, false
+		resp, err := s.Apply(anybody(t), req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		step := resp.GetOutcomes()[0].GetSteps()[0]
+		if got := len(step.GetWarnings()) > 0; got != questioned {
+			t.Errorf("600/min to %s: warnings %q, want some: %v", limit, step.GetWarnings(), questioned)
 		}
 	}
 }
@@ -90,7 +123,7 @@ func TestC17CopyOfAStandingRuleIsRefused(t *testing.T) {
 	t.Parallel()
 	s, _ := setup(t)
 	apply(t, s, file("1", "a", "x", "600/min"))
-	_, err := s.Apply(t.Context(), &adminpb.ApplyRequest{Files: []*adminpb.File{file("2", "a", "y", "600/min")}})
+	_, err := s.Apply(anybody(t), &adminpb.ApplyRequest{Files: []*adminpb.File{file("2", "a", "y", "600/min")}})
 	if !errors.Is(err, rules.ErrInvalid) || !strings.Contains(err.Error(), "a/y would say the same as a/x") {
 		t.Errorf("got %v, want a refusal that names both", err)
 	}
@@ -105,17 +138,17 @@ func TestC16RefusedAttemptsAreInTheAuditTrail(t *testing.T) {
 	promote(t, s, "a", "x", 100)
 	for target, attempt := range map[string]func() error{
 		"bad.yaml": func() error {
-			_, err := s.Apply(t.Context(), &adminpb.ApplyRequest{Files: []*adminpb.File{
+			_, err := s.Apply(anybody(t), &adminpb.ApplyRequest{Files: []*adminpb.File{
 				{Name: "bad.yaml", Content: []byte("apiVersion: headgate/v1\nkind: RuleSet\ndomain: a\nrules: [{name: x, key: [], unlimied: true}]\n")},
 			}})
 			return err
 		},
 		"a": func() error {
-			_, err := s.Apply(t.Context(), &adminpb.ApplyRequest{Files: []*adminpb.File{file("1", "a", "x", "9/s")}})
+			_, err := s.Apply(anybody(t), &adminpb.ApplyRequest{Files: []*adminpb.File{file("1", "a", "x", "9/s")}})
 			return err
 		},
 		"a/none": func() error {
-			_, err := s.Promote(t.Context(), &adminpb.PromoteRequest{Domain: "a", Rule: "none", To: 1})
+			_, err := s.Promote(anybody(t), &adminpb.PromoteRequest{Domain: "a", Rule: "none", To: 1})
 			return err
 		},
 	} {
@@ -124,11 +157,7 @@ func TestC16RefusedAttemptsAreInTheAuditTrail(t *testing.T) {
 			t.Errorf("%s: not refused", target)
 			continue
 		}
-		last, auditErr := m.Audit(t.Context(), "", 1)
-		if auditErr != nil {
-			t.Fatal(auditErr)
-		}
-		if r := last[0]; r.Revision != 0 || r.Target != target || r.Refused != err.Error() {
+		if r := trail(t, m)[0]; r.Revision != 0 || r.Target != target || r.Refused != err.Error() {
 			t.Errorf("%s: the trail ends with %+v, want the refusal %q", target, r, err)
 		}
 	}
@@ -137,15 +166,15 @@ func TestC16RefusedAttemptsAreInTheAuditTrail(t *testing.T) {
 func TestApplyValidatesEveryFileBeforeItChangesAnything(t *testing.T) {
 	t.Parallel()
 	s, m := setup(t)
-	_, err := s.Apply(t.Context(), &adminpb.ApplyRequest{Files: []*adminpb.File{
+	_, err := s.Apply(anybody(t), &adminpb.ApplyRequest{Files: []*adminpb.File{
 		file("good.yaml", "a", "x", "1/s"), file("bad.yaml", "b", "x", "1/m"), {Name: "worse.yaml", Content: []byte("[")},
 	}})
 	var invalid *rules.ValidationError
 	if !errors.As(err, &invalid) || len(invalid.Problems) != 2 || invalid.Problems[0].File != "bad.yaml" || invalid.Problems[1].File != "worse.yaml" {
 		t.Errorf("got %v, want the problems of bad.yaml and worse.yaml", err)
 	}
-	if m.revision != 0 {
-		t.Errorf("revision %d was made of files with problems", m.revision)
+	if len(trail(t, m)) != 1 {
+		t.Errorf("the trail is %+v, want the refusal alone", trail(t, m))
 	}
 }
 
@@ -154,14 +183,13 @@ func TestApplyFindsConflictsOfEveryDomainBeforeItChangesAnything(t *testing.T) {
 	s, m := setup(t)
 	apply(t, s, file("f", "b", "x", "1/s"))
 	promote(t, s, "b", "x", 2500)
-	before := m.revision
-	_, err := s.Apply(t.Context(), &adminpb.ApplyRequest{Files: []*adminpb.File{file("1", "a", "x", "1/s"), file("2", "b", "x", "9/s")}})
+	_, err := s.Apply(anybody(t), &adminpb.ApplyRequest{Files: []*adminpb.File{file("1", "a", "x", "1/s"), file("2", "b", "x", "9/s")}})
 	var conflict *rules.ConflictError
 	if !errors.As(err, &conflict) || conflict.Rule != "b/x" {
 		t.Errorf("got %v, want a conflict of b/x", err)
 	}
-	if m.revision != before {
-		t.Errorf("revision %d was made beside a conflict", m.revision)
+	if last := trail(t, m)[0]; last.Revision != 0 {
+		t.Errorf("revision %d was made beside a conflict", last.Revision)
 	}
 }
 
@@ -171,10 +199,10 @@ func TestApplyRefusesWhatIsNoRequest(t *testing.T) {
 	for name, req := range map[string]*adminpb.ApplyRequest{
 		"no file":        {},
 		"too many files": {Files: make([]*adminpb.File, 1001)},
-		"long message":   {Files: []*adminpb.File{file("f", "a", "x", "1/s")}, Message: strings.Repeat("x", 5000)},
-		"NUL in message": {Files: []*adminpb.File{file("f", "a", "x", "1/s")}, Message: "\x00"},
+		"long message":   {Files: []*adminpb.File{file("f", "a", "x", "1/s")}, Why: &adminpb.Why{Message: strings.Repeat("x", 5000)}},
+		"NUL in message": {Files: []*adminpb.File{file("f", "a", "x", "1/s")}, Why: &adminpb.Why{Message: "\x00"}},
 	} {
-		if _, err := s.Apply(t.Context(), req); !errors.Is(err, rules.ErrInvalid) {
+		if _, err := s.Apply(anybody(t), req); !errors.Is(err, rules.ErrInvalid) {
 			t.Errorf("%s: got %v, want ErrInvalid", name, err)
 		}
 	}
@@ -190,7 +218,7 @@ func TestPromoteAndRollbackSayWhatBecameOfTheRule(t *testing.T) {
 	if diff := cmp.Diff(want, promote(t, s, "a", "x", 2500), protocmp.Transform()); diff != "" {
 		t.Errorf("promote: -want +got\n%s", diff)
 	}
-	resp, err := s.Rollback(t.Context(), &adminpb.RollbackRequest{Domain: "a", Rule: "x"})
+	resp, err := s.Rollback(anybody(t), &adminpb.RollbackRequest{Domain: "a", Rule: "x"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -201,13 +229,13 @@ func TestPromoteAndRollbackSayWhatBecameOfTheRule(t *testing.T) {
 		t.Errorf("rollback: -want +got\n%s", diff)
 	}
 
-	if _, err := s.Promote(t.Context(), &adminpb.PromoteRequest{Domain: "a", Rule: "y", To: 1}); !errors.Is(err, rules.ErrNotFound) {
+	if _, err := s.Promote(anybody(t), &adminpb.PromoteRequest{Domain: "a", Rule: "y", To: 1}); !errors.Is(err, rules.ErrNotFound) {
 		t.Errorf("promote of no rule: got %v, want ErrNotFound", err)
 	}
-	if _, err := s.Promote(t.Context(), &adminpb.PromoteRequest{Domain: "a", Rule: "x", To: 10_001}); !errors.Is(err, rules.ErrInvalid) {
+	if _, err := s.Promote(anybody(t), &adminpb.PromoteRequest{Domain: "a", Rule: "x", To: 10_001}); !errors.Is(err, rules.ErrInvalid) {
 		t.Errorf("promote to 100.01%%: got %v, want ErrInvalid", err)
 	}
-	if _, err := s.Rollback(t.Context(), &adminpb.RollbackRequest{Domain: "A/B", Rule: "x"}); !errors.Is(err, rules.ErrInvalid) {
+	if _, err := s.Rollback(anybody(t), &adminpb.RollbackRequest{Domain: "A/B", Rule: "x"}); !errors.Is(err, rules.ErrInvalid) {
 		t.Errorf("rollback in A/B: got %v, want ErrInvalid", err)
 	}
 }
@@ -219,12 +247,12 @@ func TestListRulesReturnsVersionsWithTheirSpecs(t *testing.T) {
 	promote(t, s, "a", "x", 10_000)
 	apply(t, s, file("f", "a", "x", "5/s"))
 	promote(t, s, "a", "x", 2500)
-	resp, err := s.ListRules(t.Context(), &adminpb.ListRulesRequest{Domain: "a"})
+	resp, err := s.ListRules(anybody(t), &adminpb.ListRulesRequest{Domain: "a"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := []*adminpb.Rule{{
-		Domain: "a", Name: "x", Revision: 5, Stage: "partial", Percent: 2500,
+		Domain: "a", Name: "x", Revision: 5, Stage: "partial", Percent: 2500, State: "v2 at 25% beside stable v1",
 		Stable:    &adminpb.Version{Number: 1, Spec: `{"key":["ip"],"limits":[{"algorithm":"token-bucket","rate":"1/s"}]}`},
 		Candidate: &adminpb.Version{Number: 2, Spec: `{"key":["ip"],"limits":[{"algorithm":"token-bucket","rate":"5/s"}]}`},
 	}}
@@ -246,15 +274,15 @@ func TestActorIsWhatTheClientSaysAndUnverified(t *testing.T) {
 		{strings.Repeat("x", 300), strings.Repeat("x", 256)},
 	} {
 		s, m := setup(t)
-		ctx := metadata.NewIncomingContext(t.Context(), metadata.Pairs(adminpb.ActorKey, c.value))
-		if _, err := s.Apply(ctx, &adminpb.ApplyRequest{Files: []*adminpb.File{file("f", "a", "x", "1/s")}, Message: "why"}); err != nil {
+		ctx := metadata.NewIncomingContext(anybody(t), metadata.Pairs(adminpb.ActorKey, c.value))
+		if _, err := s.Apply(ctx, &adminpb.ApplyRequest{Files: []*adminpb.File{file("f", "a", "x", "1/s")}, Why: &adminpb.Why{Message: "why"}}); err != nil {
 			t.Fatal(err)
 		}
-		if got, want := m.records[0].Actor, (rollout.Actor{Name: c.want}); got != want {
+		if got, want := trail(t, m)[0].Actor, (rollout.Actor{Name: c.want}); got != want {
 			t.Errorf("metadata %q: actor %+v, want %+v", c.value, got, want)
 		}
-		if m.records[0].Message != "why" {
-			t.Errorf("the message is %q", m.records[0].Message)
+		if trail(t, m)[0].Message != "why" {
+			t.Errorf("the message is %q", trail(t, m)[0].Message)
 		}
 	}
 }
@@ -280,13 +308,13 @@ func TestAwaitStreamsEveryChangeUntilAllHaveAcked(t *testing.T) {
 	save := func(id string, acked int64) {
 		t.Helper()
 		n := rollout.Node{ID: id, Domain: "a", Connected: true, Seen: time.Now(), Sent: revision, Acked: acked}
-		if err := m.SaveNodes(t.Context(), []rollout.Node{n}); err != nil {
+		if err := m.SaveNodes(anybody(t), []rollout.Node{n}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	save("n1", revision)
 	save("n2", 0)
-	stream := awaiting{ctx: t.Context(), sent: make(chan *adminpb.AwaitResponse)}
+	stream := awaiting{ctx: anybody(t), sent: make(chan *adminpb.AwaitResponse)}
 	done := make(chan error, 1)
 	go func() { done <- s.Await(&adminpb.AwaitRequest{Domain: "a", Revision: revision}, stream) }()
 
@@ -306,10 +334,10 @@ func TestAwaitStreamsEveryChangeUntilAllHaveAcked(t *testing.T) {
 func TestAwaitEndsWithItsClientAndRefusesNonsense(t *testing.T) {
 	t.Parallel()
 	s, m := setup(t)
-	if err := m.SaveNodes(t.Context(), []rollout.Node{{ID: "n", Domain: "a", Connected: true, Seen: time.Now()}}); err != nil {
+	if err := m.SaveNodes(anybody(t), []rollout.Node{{ID: "n", Domain: "a", Connected: true, Seen: time.Now()}}); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(t.Context())
+	ctx, cancel := context.WithCancel(anybody(t))
 	stream := awaiting{ctx: ctx, sent: make(chan *adminpb.AwaitResponse, 1)}
 	done := make(chan error, 1)
 	go func() { done <- s.Await(&adminpb.AwaitRequest{Domain: "a", Revision: 1}, stream) }()
@@ -329,14 +357,14 @@ func TestListNodesSaysWhereEachStands(t *testing.T) {
 	t.Parallel()
 	s, m := setup(t)
 	revision := apply(t, s, file("f", "a", "x", "1/s")).GetOutcomes()[0].GetRevision()
-	now := time.Now()
-	if err := m.SaveNodes(t.Context(), []rollout.Node{
+	now := time.Now().UTC().Truncate(time.Microsecond)
+	if err := m.SaveNodes(anybody(t), []rollout.Node{
 		{ID: "n1", Domain: "a", Program: "sidecar 1.0", Connected: true, Seen: now, Sent: revision, Nacked: revision, NackReason: "HG0107"},
 		{ID: "n2", Domain: "b", Connected: true, Seen: now},
 	}); err != nil {
 		t.Fatal(err)
 	}
-	resp, err := s.ListNodes(t.Context(), &adminpb.ListNodesRequest{Domain: "a"})
+	resp, err := s.ListNodes(anybody(t), &adminpb.ListNodesRequest{Domain: "a"})
 	if err != nil {
 		t.Fatal(err)
 	}

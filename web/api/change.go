@@ -1,0 +1,152 @@
+package api
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/headgate/headgate/rules"
+	"github.com/headgate/headgate/rules/rollout"
+	"github.com/headgate/headgate/web/api/adminpb"
+)
+
+// ruleRequest is what the requests about one rule have in common.
+type ruleRequest interface {
+	GetDomain() string
+	GetRule() string
+	GetWhy() *adminpb.Why
+}
+
+// onRule checks a request about one rule and runs the change.
+func onRule(ctx context.Context, verb string, req ruleRequest, do func(context.Context, rollout.Why) (rollout.Outcome, error)) (*adminpb.Outcome, error) {
+	if err := checkRule(req.GetDomain(), req.GetRule()); err != nil {
+		return nil, fmt.Errorf("%s: %w", verb, err)
+	}
+	return onDomain(ctx, verb, req, do)
+}
+
+// domainRequest is what the requests about one domain have in common.
+type domainRequest interface {
+	GetDomain() string
+	GetWhy() *adminpb.Why
+}
+
+func onDomain(ctx context.Context, verb string, req domainRequest, do func(context.Context, rollout.Why) (rollout.Outcome, error)) (*adminpb.Outcome, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTime)
+	defer cancel()
+	if err := checkDomain(req.GetDomain()); err != nil {
+		return nil, fmt.Errorf("%s: %w", verb, err)
+	}
+	reason, err := why(ctx, req.GetWhy())
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", verb, err)
+	}
+	out, err := do(ctx, reason)
+	if err != nil {
+		return nil, err
+	}
+	return outcomeMessage(req.GetDomain(), out), nil
+}
+
+// Promote moves a candidate to a percentage of keys.
+func (s *Server) Promote(ctx context.Context, req *adminpb.PromoteRequest) (*adminpb.PromoteResponse, error) {
+	out, err := onRule(ctx, "promote", req, func(ctx context.Context, why rollout.Why) (rollout.Outcome, error) {
+		to := rules.Percent(req.GetTo())
+		if to > rules.AllKeys {
+			return rollout.Outcome{}, fmt.Errorf("promote %s/%s: %w: to is %s; at most 100%%", req.GetDomain(), req.GetRule(), rules.ErrInvalid, to)
+		}
+		return s.service.Promote(ctx, req.GetDomain(), req.GetRule(), to, why)
+	})
+	return &adminpb.PromoteResponse{Outcome: out}, err
+}
+
+// Pause holds a candidate where it is, or lets it go on.
+func (s *Server) Pause(ctx context.Context, req *adminpb.PauseRequest) (*adminpb.PauseResponse, error) {
+	out, err := onRule(ctx, "pause", req, func(ctx context.Context, why rollout.Why) (rollout.Outcome, error) {
+		if req.GetResume() {
+			return s.service.Resume(ctx, req.GetDomain(), req.GetRule(), why)
+		}
+		return s.service.Pause(ctx, req.GetDomain(), req.GetRule(), why)
+	})
+	return &adminpb.PauseResponse{Outcome: out}, err
+}
+
+// Rollback undoes the last step of a rule, or makes an earlier version the stable.
+func (s *Server) Rollback(ctx context.Context, req *adminpb.RollbackRequest) (*adminpb.RollbackResponse, error) {
+	out, err := onRule(ctx, "rollback", req, func(ctx context.Context, why rollout.Why) (rollout.Outcome, error) {
+		if req.GetTo() < 0 {
+			return rollout.Outcome{}, fmt.Errorf("rollback %s/%s: %w: v%d is no version", req.GetDomain(), req.GetRule(), rules.ErrInvalid, req.GetTo())
+		}
+		return s.service.Rollback(ctx, req.GetDomain(), req.GetRule(), req.GetTo(), why)
+	})
+	return &adminpb.RollbackResponse{Outcome: out}, err
+}
+
+// RollbackDomain restores a domain as it was at a revision.
+func (s *Server) RollbackDomain(ctx context.Context, req *adminpb.RollbackDomainRequest) (*adminpb.RollbackDomainResponse, error) {
+	out, err := onDomain(ctx, "rollback", req, func(ctx context.Context, why rollout.Why) (rollout.Outcome, error) {
+		if req.GetToRevision() < 1 {
+			return rollout.Outcome{}, fmt.Errorf("rollback %s: %w: to_revision is %d; revisions begin with 1", req.GetDomain(), rules.ErrInvalid, req.GetToRevision())
+		}
+		return s.service.RollbackDomain(ctx, req.GetDomain(), req.GetToRevision(), why)
+	})
+	return &adminpb.RollbackDomainResponse{Outcome: out}, err
+}
+
+// Delete takes a rule out of force.
+func (s *Server) Delete(ctx context.Context, req *adminpb.DeleteRequest) (*adminpb.DeleteResponse, error) {
+	out, err := onRule(ctx, "delete", req, func(ctx context.Context, why rollout.Why) (rollout.Outcome, error) {
+		return s.service.Delete(ctx, req.GetDomain(), req.GetRule(), why)
+	})
+	return &adminpb.DeleteResponse{Outcome: out}, err
+}
+
+// Freeze makes a rule or a domain refuse nothing for a time.
+func (s *Server) Freeze(ctx context.Context, req *adminpb.FreezeRequest) (*adminpb.FreezeResponse, error) {
+	out, err := onDomain(ctx, "freeze", req, func(ctx context.Context, why rollout.Why) (rollout.Outcome, error) {
+		return s.service.Freeze(ctx, req.GetDomain(), rollout.Freeze{
+			Rule: req.GetRule(), For: req.GetFor().AsDuration(), IncludingClosed: req.GetIncludingClosed(),
+		}, why)
+	})
+	return &adminpb.FreezeResponse{Outcome: out}, err
+}
+
+// Unfreeze ends a freeze.
+func (s *Server) Unfreeze(ctx context.Context, req *adminpb.UnfreezeRequest) (*adminpb.UnfreezeResponse, error) {
+	out, err := onDomain(ctx, "unfreeze", req, func(ctx context.Context, why rollout.Why) (rollout.Outcome, error) {
+		return s.service.Unfreeze(ctx, req.GetDomain(), req.GetRule(), why)
+	})
+	return &adminpb.UnfreezeResponse{Outcome: out}, err
+}
+
+// SetOverride gives one key of a rule another rate until a time.
+func (s *Server) SetOverride(ctx context.Context, req *adminpb.SetOverrideRequest) (*adminpb.SetOverrideResponse, error) {
+	out, err := onRule(ctx, "override", req, func(ctx context.Context, why rollout.Why) (rollout.Outcome, error) {
+		rate, err := rules.ParseRate(req.GetRate())
+		if err != nil {
+			return rollout.Outcome{}, fmt.Errorf("override %s/%s: %w: %w", req.GetDomain(), req.GetRule(), rules.ErrInvalid, err)
+		}
+		if !req.GetUntil().IsValid() {
+			return rollout.Outcome{}, fmt.Errorf("override %s/%s: %w: until is missing: an override ends by itself", req.GetDomain(), req.GetRule(), rules.ErrInvalid)
+		}
+		return s.service.SetOverride(ctx, req.GetDomain(), req.GetRule(), rollout.OverrideFor{
+			Values: req.GetKey(), Limit: req.GetLimit(), Rate: rate, Until: req.GetUntil().AsTime(), Confirmed: req.GetConfirmed(),
+		}, why)
+	})
+	return &adminpb.SetOverrideResponse{Outcome: out}, err
+}
+
+// DeleteOverride ends the overrides of one key of a rule.
+func (s *Server) DeleteOverride(ctx context.Context, req *adminpb.DeleteOverrideRequest) (*adminpb.DeleteOverrideResponse, error) {
+	out, err := onRule(ctx, "override", req, func(ctx context.Context, why rollout.Why) (rollout.Outcome, error) {
+		return s.service.DeleteOverride(ctx, req.GetDomain(), req.GetRule(), req.GetKey(), req.GetLimit(), why)
+	})
+	return &adminpb.DeleteOverrideResponse{Outcome: out}, err
+}
+
+func outcomeMessage(domain string, out rollout.Outcome) *adminpb.Outcome {
+	m := &adminpb.Outcome{Domain: domain, Revision: out.Revision, Note: out.Note, Steps: make([]*adminpb.Step, len(out.Steps))}
+	for i, step := range out.Steps {
+		m.Steps[i] = &adminpb.Step{Rule: step.Rule, Before: step.Before, After: step.After, Warnings: step.Warnings}
+	}
+	return m
+}

@@ -1,0 +1,461 @@
+package api_test
+
+import (
+	"context"
+	"errors"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/headgate/headgate/rules"
+	"github.com/headgate/headgate/rules/rollout"
+	"github.com/headgate/headgate/rules/rollout/access"
+	"github.com/headgate/headgate/web/api"
+	"github.com/headgate/headgate/web/api/adminpb"
+)
+
+// exempting is a rule file with one rule and an exemption.
+func exempting(domain, limit, exempt string) *adminpb.File {
+	f := file("f", domain, "x", limit)
+	f.Content = append(f.Content, []byte("exempt: [{name: health, match: {path: "+exempt+"}}]\nshard: header:x-tenant\n")...)
+	return f
+}
+
+func settingsOf(t *testing.T, s *api.Server, domain string) *adminpb.Domain {
+	t.Helper()
+	resp, err := s.ListDomains(anybody(t), &adminpb.ListDomainsRequest{Domain: domain})
+	if err != nil || len(resp.GetDomains()) != 1 {
+		t.Fatalf("domains %v, %v", resp.GetDomains(), err)
+	}
+	return resp.GetDomains()[0]
+}
+
+func TestSettingsOfADomainTakeEffectAtOnceAndAreSaidLoudly(t *testing.T) {
+	t.Parallel()
+	s, _ := setup(t)
+	out := apply(t, s, exempting("a", "1/s", "/livez")).GetOutcomes()[0]
+	if step := out.GetSteps()[0]; step.GetRule() != "a" || len(step.GetWarnings()) != 2 || !strings.Contains(step.GetAfter(), "exempt health") {
+		t.Errorf("the step of the settings is %v", step)
+	}
+	d := settingsOf(t, s, "a")
+	if len(d.GetExempt()) != 1 || d.GetExempt()[0].GetMatch() != `{"path":["/livez"]}` || d.GetShard() != "header:x-tenant" || d.GetSettingsRevision() != 1 {
+		t.Errorf("the domain is %v", d)
+	}
+	// A file that does not name them leaves them; pruning does not.
+	apply(t, s, file("f", "a", "x", "2/s"))
+	if d := settingsOf(t, s, "a"); len(d.GetExempt()) != 1 || d.GetRevision() != 2 || d.GetSettingsRevision() != 1 {
+		t.Errorf("after a file without settings: %v", d)
+	}
+	if _, err := s.Apply(anybody(t), &adminpb.ApplyRequest{Files: []*adminpb.File{file("f", "a", "y", "2/s")}, Prune: true}); err != nil {
+		t.Fatal(err)
+	}
+	if d := settingsOf(t, s, "a"); len(d.GetExempt()) != 0 || d.GetShard() != "" {
+		t.Errorf("after pruning: %v", d)
+	}
+	resp, err := s.ListRules(anybody(t), &adminpb.ListRulesRequest{Domain: "a"})
+	if err != nil || len(resp.GetRules()) != 1 || resp.GetRules()[0].GetName() != "y" {
+		t.Errorf("after pruning the rules are %v, %v", resp.GetRules(), err)
+	}
+}
+
+func TestDryRunStoresNothing(t *testing.T) {
+	t.Parallel()
+	s, m := setup(t)
+	resp, err := s.Apply(anybody(t), &adminpb.ApplyRequest{Files: []*adminpb.File{file("f", "a", "x", "1/s")}, DryRun: true})
+	if err != nil || len(resp.GetOutcomes()) != 1 || resp.GetOutcomes()[0].GetRevision() != 0 || len(resp.GetOutcomes()[0].GetSteps()) != 1 {
+		t.Errorf("got %v, %v; want the step, and no revision", resp, err)
+	}
+	if list := trail(t, m); len(list) != 0 {
+		t.Errorf("the trail is %+v", list)
+	}
+}
+
+func TestStaleBaseIsAConflict(t *testing.T) {
+	t.Parallel()
+	s, _ := setup(t)
+	apply(t, s, file("f", "a", "x", "1/s"), file("g", "a", "y", "2/s")) // revision 1
+	promote(t, s, "a", "x", 2500)                                       // revision 2
+	promoted := func(rule string, base int64) error {
+		_, err := s.Promote(anybody(t), &adminpb.PromoteRequest{Domain: "a", Rule: rule, To: 5000, Why: &adminpb.Why{ExpectRevision: base}})
+		return err
+	}
+	if err := promoted("x", 1); !errors.Is(err, rules.ErrConflict) || !strings.Contains(err.Error(), "revision 2") {
+		t.Errorf("based on revision 1: %v, want a conflict that names revision 2", err)
+	}
+	if err := promoted("x", 9); !errors.Is(err, rules.ErrConflict) {
+		t.Errorf("based on a revision that is not there: %v", err)
+	}
+	if err := promoted("y", 1); err != nil {
+		t.Errorf("of a rule that was not touched since: %v", err)
+	}
+	if err := promoted("x", 2); err != nil {
+		t.Errorf("based on what stands: %v", err)
+	}
+}
+
+func TestDomainIsRolledBackInOneRevision(t *testing.T) {
+	t.Parallel()
+	s, m := setup(t)
+	apply(t, s, exempting("a", "10/s", "/livez")) // 1
+	promote(t, s, "a", "x", 10_000)               // 2
+	if _, err := s.Apply(anybody(t), &adminpb.ApplyRequest{Files: []*adminpb.File{exempting("a", "20/s", "/*"), file("g", "a", "y", "3/s")}, Enforce: true}); err != nil {
+		t.Fatal(err) // 3
+	}
+	resp, err := s.RollbackDomain(anybody(t), &adminpb.RollbackDomainRequest{Domain: "a", ToRevision: 2})
+	if err != nil || resp.GetOutcome().GetRevision() != 4 {
+		t.Fatalf("got %v, %v", resp, err)
+	}
+	list, err := m.Rules(t.Context(), "a")
+	if err != nil || list[0].State() != "v1 stable" || list[1].State() != "v1 in shadow with no stable version" {
+		t.Errorf("the rules are %s and %s, %v", list[0].State(), list[1].State(), err)
+	}
+	if d := settingsOf(t, s, "a"); d.GetExempt()[0].GetMatch() != `{"path":["/livez"]}` || d.GetShard() == "" {
+		t.Errorf("the settings are %v", d)
+	}
+	again, err := s.RollbackDomain(anybody(t), &adminpb.RollbackDomainRequest{Domain: "a", ToRevision: 2})
+	if err != nil || again.GetOutcome().GetRevision() != 0 {
+		t.Errorf("a second time: %v, %v; want no change", again, err)
+	}
+	for _, to := range []int64{5, -1, 0} {
+		if _, err := s.RollbackDomain(anybody(t), &adminpb.RollbackDomainRequest{Domain: "a", ToRevision: to}); !errors.Is(err, rules.ErrInvalid) {
+			t.Errorf("to revision %d: %v", to, err)
+		}
+	}
+}
+
+func TestFreeze(t *testing.T) {
+	t.Parallel()
+	s, _ := setup(t)
+	apply(t, s, file("f", "a", "x", "1/s"))
+	freeze := func(rule string, length time.Duration) error {
+		_, err := s.Freeze(anybody(t), &adminpb.FreezeRequest{Domain: "a", Rule: rule, For: durationpb.New(length)})
+		return err
+	}
+	for _, err := range []error{freeze("x", time.Hour), freeze("", 15*time.Minute)} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := settingsOf(t, s, "a").GetFreezes(); len(got) != 2 || got[0].GetRule() != "" || got[1].GetRule() != "x" {
+		t.Errorf("freezes %v", got)
+	}
+	resp, err := s.ListRules(anybody(t), &adminpb.ListRulesRequest{Domain: "a"})
+	if err != nil || time.Until(resp.GetRules()[0].GetFrozenUntil().AsTime()) < 50*time.Minute {
+		t.Errorf("the rule is %v, %v; want it frozen for an hour", resp.GetRules(), err)
+	}
+	for name, err := range map[string]error{"too long": freeze("", 25*time.Hour), "no time": freeze("", 0)} {
+		if !errors.Is(err, rules.ErrInvalid) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if err := freeze("none", time.Hour); !errors.Is(err, rules.ErrNotFound) {
+		t.Errorf("a rule that is not there: %v", err)
+	}
+	out, err := s.Unfreeze(anybody(t), &adminpb.UnfreezeRequest{Domain: "a"})
+	if err != nil || out.GetOutcome().GetRevision() == 0 {
+		t.Errorf("unfreeze: %v, %v", out, err)
+	}
+	if out, err := s.Unfreeze(anybody(t), &adminpb.UnfreezeRequest{Domain: "a"}); err != nil || out.GetOutcome().GetNote() == "" {
+		t.Errorf("unfreeze again: %v, %v; want a note", out, err)
+	}
+	if got := settingsOf(t, s, "a").GetFreezes(); len(got) != 1 || got[0].GetRule() != "x" {
+		t.Errorf("freezes %v", got)
+	}
+}
+
+func TestFreezeOfAGuardingRuleMustBeMeant(t *testing.T) {
+	t.Parallel()
+	s, _ := setup(t)
+	f := file("f", "a", "x", "1/s, failure: closed")
+	apply(t, s, f)
+	req := &adminpb.FreezeRequest{Domain: "a", Rule: "x", For: durationpb.New(time.Minute)}
+	if _, err := s.Freeze(anybody(t), req); !errors.Is(err, rules.ErrGuarded) {
+		t.Errorf("got %v, want it questioned", err)
+	}
+	req.IncludingClosed = true
+	if _, err := s.Freeze(anybody(t), req); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestOverrideHoldsNoKey(t *testing.T) {
+	t.Parallel()
+	s, m := setup(t)
+	apply(t, s, file("f", "a", "x", "10/s"))
+	set := &adminpb.SetOverrideRequest{
+		Domain: "a", Rule: "x", Key: []string{"192.0.2.77"}, Rate: "50/s", Until: timestamppb.New(time.Now().Add(time.Hour)),
+		Why: &adminpb.Why{Message: "big customer"},
+	}
+	if _, err := s.SetOverride(anybody(t), set); err != nil {
+		t.Fatal(err)
+	}
+	list := func(key ...string) int {
+		resp, err := s.ListOverrides(anybody(t), &adminpb.ListOverridesRequest{Domain: "a", Rule: "x", Key: key})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(resp.GetOverrides())
+	}
+	if list() != 1 || list("::ffff:192.0.2.77") != 1 || list("192.0.2.78") != 0 {
+		t.Errorf("overrides: %d, %d of the key, %d of another", list(), list("::ffff:192.0.2.77"), list("192.0.2.78"))
+	}
+	for _, r := range trail(t, m) {
+		if text := string(r.Before) + string(r.After) + r.Detail + r.Target; strings.Contains(text, "192.0.2.77") {
+			t.Errorf("the audit trail holds the key: %s", text)
+		}
+	}
+	for name, req := range map[string]*adminpb.SetOverrideRequest{
+		"another window": {Domain: "a", Rule: "x", Key: []string{"192.0.2.77"}, Rate: "50/min", Until: set.GetUntil()},
+		"no end":         {Domain: "a", Rule: "x", Key: []string{"192.0.2.77"}, Rate: "50/s"},
+		"two values":     {Domain: "a", Rule: "x", Key: []string{"192.0.2.77", "b"}, Rate: "50/s", Until: set.GetUntil()},
+		"no rate":        {Domain: "a", Rule: "x", Key: []string{"192.0.2.77"}, Until: set.GetUntil()},
+	} {
+		if _, err := s.SetOverride(anybody(t), req); !errors.Is(err, rules.ErrInvalid) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if _, err := s.DeleteOverride(anybody(t), &adminpb.DeleteOverrideRequest{Domain: "a", Rule: "x", Key: []string{"192.0.2.77"}}); err != nil || list() != 0 {
+		t.Errorf("after deleting it: %d, %v", list(), err)
+	}
+}
+
+func TestDeletedRuleIsRestoredByRollback(t *testing.T) {
+	t.Parallel()
+	s, _ := setup(t)
+	apply(t, s, file("f", "a", "x", "10/s"))
+	promote(t, s, "a", "x", 10_000)
+	if _, err := s.Delete(anybody(t), &adminpb.DeleteRequest{Domain: "a", Rule: "x"}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Rollback(anybody(t), &adminpb.RollbackRequest{Domain: "a", Rule: "x"}); err != nil {
+		t.Fatal(err)
+	}
+	resp, err := s.History(anybody(t), &adminpb.HistoryRequest{Domain: "a", Rule: "x"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, e := range resp.GetEntries() {
+		got = append(got, e.GetAction()+": "+e.GetState())
+	}
+	want := []string{"rollback: v1 stable", "delete: deleted", "promote: v1 stable", "apply: v1 in shadow with no stable version"}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("the history is %q, want %q", got, want)
+	}
+}
+
+func TestAuditTrailCanBeVerifiedByWhoReadsIt(t *testing.T) {
+	t.Parallel()
+	s, _ := setup(t)
+	apply(t, s, file("f", "a", "x", "10/s"))
+	promote(t, s, "a", "x", 10_000)
+	if _, err := s.Promote(anybody(t), &adminpb.PromoteRequest{Domain: "a", Rule: "x", To: 1}); err == nil {
+		t.Fatal("there is nothing to promote")
+	}
+	resp, err := s.ListAudit(anybody(t), &adminpb.ListAuditRequest{})
+	if err != nil || len(resp.GetRecords()) != 3 {
+		t.Fatalf("%v, %v", resp, err)
+	}
+	var chain rollout.Chain
+	for i := len(resp.GetRecords()) - 1; i >= 0; i-- {
+		r := resp.GetRecords()[i]
+		if err := chain.Add(&rollout.Record{
+			Number: r.GetNumber(), Revision: r.GetRevision(), Refused: r.GetRefused(), Domain: r.GetDomain(), Time: r.GetTime().AsTime(),
+			Actor: rollout.Actor{Name: r.GetActor(), Verified: r.GetVerified()}, Action: rollout.Action(r.GetAction()), Target: r.GetTarget(),
+			Message: r.GetMessage(), Detail: r.GetDetail(), Before: []byte(r.GetBefore()), After: []byte(r.GetAfter()), Seal: r.GetSeal(),
+		}); err != nil {
+			t.Error(err)
+		}
+	}
+	if chain.Records != resp.GetHeadNumber() || chain.Seal != resp.GetHeadSeal() {
+		t.Errorf("the chain ends with %d:%s, the head is %d:%s", chain.Records, chain.Seal, resp.GetHeadNumber(), resp.GetHeadSeal())
+	}
+}
+
+func TestCredentialsAreShownOnceAndRevoked(t *testing.T) {
+	t.Parallel()
+	s, m := setup(t)
+	made, err := s.CreateCredential(anybody(t), &adminpb.CreateCredentialRequest{Name: "ci", Role: "editor", Domains: []string{"a"}})
+	if err != nil || made.GetToken() == "" {
+		t.Fatalf("%v, %v", made, err)
+	}
+	stored, err := m.Credential(t.Context(), access.HashToken(made.GetToken()))
+	if err != nil || stored.Role != access.Editor || stored.Name != "ci" {
+		t.Errorf("stored is %+v, %v", stored, err)
+	}
+	if _, err := s.RevokeCredential(anybody(t), &adminpb.RevokeCredentialRequest{Id: made.GetCredential().GetId()}); err != nil {
+		t.Error(err)
+	}
+	list, err := s.ListCredentials(anybody(t), &adminpb.ListCredentialsRequest{})
+	if err != nil || len(list.GetCredentials()) != 1 || !list.GetCredentials()[0].GetRevoked().IsValid() {
+		t.Errorf("%v, %v", list, err)
+	}
+	if list := trail(t, m); len(list) != 2 || strings.Contains(list[1].Detail, made.GetToken()) {
+		t.Errorf("the trail is %+v", list)
+	}
+	for name, req := range map[string]*adminpb.CreateCredentialRequest{
+		"no name": {Role: "viewer"}, "no role": {Name: "x"}, "scoped admin": {Name: "x", Role: "admin", Domains: []string{"a"}},
+		"odd domain": {Name: "x", Role: "viewer", Domains: []string{"A/B"}}, "past": {Name: "x", Role: "viewer", Expires: timestamppb.New(time.Unix(1, 0))},
+	} {
+		if _, err := s.CreateCredential(anybody(t), req); !errors.Is(err, rules.ErrInvalid) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// Each call by each role, for the right domain and for another one.
+func TestRoles(t *testing.T) {
+	t.Parallel()
+	until := timestamppb.New(time.Now().Add(time.Hour))
+	calls := map[string]struct {
+		needs access.Role
+		call  func(context.Context, *api.Server, string) error
+	}{
+		"apply": {access.Editor, func(ctx context.Context, s *api.Server, domain string) error {
+			_, err := s.Apply(ctx, &adminpb.ApplyRequest{Files: []*adminpb.File{file("f", domain, "new", "7/s")}})
+			return err
+		}},
+		"apply settings": {access.Operator, func(ctx context.Context, s *api.Server, domain string) error {
+			_, err := s.Apply(ctx, &adminpb.ApplyRequest{Files: []*adminpb.File{exempting(domain, "10/s", "/livez")}})
+			return err
+		}},
+		"apply at once": {access.Operator, func(ctx context.Context, s *api.Server, domain string) error {
+			_, err := s.Apply(ctx, &adminpb.ApplyRequest{Files: []*adminpb.File{file("f", domain, "new", "7/s")}, Enforce: true})
+			return err
+		}},
+		"prune": {access.Operator, func(ctx context.Context, s *api.Server, domain string) error {
+			_, err := s.Apply(ctx, &adminpb.ApplyRequest{Files: []*adminpb.File{file("f", domain, "new", "7/s")}, Prune: true})
+			return err
+		}},
+		"promote": {access.Operator, func(ctx context.Context, s *api.Server, domain string) error {
+			_, err := s.Promote(ctx, &adminpb.PromoteRequest{Domain: domain, Rule: "x", To: 1})
+			return err
+		}},
+		"pause": {access.Operator, func(ctx context.Context, s *api.Server, domain string) error {
+			_, err := s.Pause(ctx, &adminpb.PauseRequest{Domain: domain, Rule: "x"})
+			return err
+		}},
+		"rollback": {access.Operator, func(ctx context.Context, s *api.Server, domain string) error {
+			_, err := s.Rollback(ctx, &adminpb.RollbackRequest{Domain: domain, Rule: "x"})
+			return err
+		}},
+		"rollback domain": {access.Operator, func(ctx context.Context, s *api.Server, domain string) error {
+			_, err := s.RollbackDomain(ctx, &adminpb.RollbackDomainRequest{Domain: domain, ToRevision: 2})
+			return err
+		}},
+		"delete": {access.Operator, func(ctx context.Context, s *api.Server, domain string) error {
+			_, err := s.Delete(ctx, &adminpb.DeleteRequest{Domain: domain, Rule: "x"})
+			return err
+		}},
+		"freeze": {access.Operator, func(ctx context.Context, s *api.Server, domain string) error {
+			_, err := s.Freeze(ctx, &adminpb.FreezeRequest{Domain: domain, For: durationpb.New(time.Minute)})
+			return err
+		}},
+		"unfreeze": {access.Operator, func(ctx context.Context, s *api.Server, domain string) error {
+			_, err := s.Unfreeze(ctx, &adminpb.UnfreezeRequest{Domain: domain})
+			return err
+		}},
+		"override": {access.Operator, func(ctx context.Context, s *api.Server, domain string) error {
+			_, err := s.SetOverride(ctx, &adminpb.SetOverrideRequest{Domain: domain, Rule: "x", Key: []string{"192.0.2.1"}, Rate: "20/s", Until: until})
+			return err
+		}},
+		"delete override": {access.Operator, func(ctx context.Context, s *api.Server, domain string) error {
+			_, err := s.DeleteOverride(ctx, &adminpb.DeleteOverrideRequest{Domain: domain, Rule: "x", Key: []string{"192.0.2.1"}})
+			return err
+		}},
+		"list rules": {access.Viewer, func(ctx context.Context, s *api.Server, domain string) error {
+			_, err := s.ListRules(ctx, &adminpb.ListRulesRequest{Domain: domain})
+			return err
+		}},
+		"list domains": {access.Viewer, func(ctx context.Context, s *api.Server, domain string) error {
+			_, err := s.ListDomains(ctx, &adminpb.ListDomainsRequest{Domain: domain})
+			return err
+		}},
+		"list overrides": {access.Viewer, func(ctx context.Context, s *api.Server, domain string) error {
+			_, err := s.ListOverrides(ctx, &adminpb.ListOverridesRequest{Domain: domain, Rule: "x"})
+			return err
+		}},
+		"history": {access.Viewer, func(ctx context.Context, s *api.Server, domain string) error {
+			_, err := s.History(ctx, &adminpb.HistoryRequest{Domain: domain, Rule: "x"})
+			return err
+		}},
+		"list audit": {access.Viewer, func(ctx context.Context, s *api.Server, domain string) error {
+			_, err := s.ListAudit(ctx, &adminpb.ListAuditRequest{Domain: domain})
+			return err
+		}},
+		"list nodes": {access.Viewer, func(ctx context.Context, s *api.Server, domain string) error {
+			_, err := s.ListNodes(ctx, &adminpb.ListNodesRequest{Domain: domain})
+			return err
+		}},
+		"await": {access.Viewer, func(ctx context.Context, s *api.Server, domain string) error {
+			return s.Await(&adminpb.AwaitRequest{Domain: domain, Revision: 1}, awaiting{ctx: ctx, sent: make(chan *adminpb.AwaitResponse, 9)})
+		}},
+	}
+	for name, c := range calls {
+		for _, role := range append(access.Roles(), "") {
+			allowed := map[access.Role][]access.Role{
+				access.Viewer: {access.Viewer, access.Editor, access.Operator, access.Admin}, access.Editor: {access.Editor, access.Operator, access.Admin},
+				access.Operator: {access.Operator, access.Admin},
+			}[c.needs]
+			for domain, right := range map[string]bool{"a": true, "b": false} {
+				s, _ := setup(t)
+				apply(t, s, file("f", domain, "x", "10/s"))
+				promote(t, s, domain, "x", 2500)
+				may := false
+				for _, r := range allowed {
+					may = may || r == role && right
+				}
+				if err := c.call(as(t, role, "a"), s, domain); errors.Is(err, rules.ErrForbidden) == may || may && err != nil {
+					t.Errorf("%s by %q in domain %s: %v, want it allowed: %v", name, role, domain, err, may)
+				}
+			}
+		}
+	}
+}
+
+func TestOnlyAnAdminMayChangeWhoIsTrusted(t *testing.T) {
+	t.Parallel()
+	for _, role := range append(access.Roles(), "") {
+		s, _ := setup(t)
+		ctx := access.With(t.Context(), access.Identity{Name: "somebody", Role: role})
+		calls := map[string]error{}
+		_, calls["create credential"] = s.CreateCredential(ctx, &adminpb.CreateCredentialRequest{Name: "x", Role: "viewer"})
+		_, calls["list credentials"] = s.ListCredentials(ctx, &adminpb.ListCredentialsRequest{})
+		_, calls["revoke credential"] = s.RevokeCredential(ctx, &adminpb.RevokeCredentialRequest{Id: "none"})
+		_, calls["replace lineage"] = s.ReplaceLineage(ctx, &adminpb.ReplaceLineageRequest{Lineage: "old"})
+		for name, err := range calls {
+			if errors.Is(err, rules.ErrForbidden) == (role == access.Admin) {
+				t.Errorf("%s by %q: %v", name, role, err)
+			}
+		}
+	}
+}
+
+func TestForbiddenAttemptIsRecorded(t *testing.T) {
+	t.Parallel()
+	s, m := setup(t)
+	apply(t, s, file("f", "a", "x", "10/s"))
+	if _, err := s.Promote(as(t, access.Viewer), &adminpb.PromoteRequest{Domain: "a", Rule: "x", To: 1}); !errors.Is(err, rules.ErrForbidden) {
+		t.Fatal(err)
+	}
+	if r := trail(t, m)[0]; r.Refused == "" || r.Actor != (rollout.Actor{Name: "somebody", Verified: true}) || r.Target != "a/x" {
+		t.Errorf("the trail ends with %+v", r)
+	}
+}
+
+func TestScopedViewerSeesItsDomains(t *testing.T) {
+	t.Parallel()
+	s, _ := setup(t)
+	apply(t, s, file("f", "a", "x", "10/s"), file("g", "b", "x", "10/s"), file("h", "c", "x", "10/s"))
+	resp, err := s.ListRules(as(t, access.Viewer, "a", "c"), &adminpb.ListRulesRequest{})
+	if err != nil || len(resp.GetRules()) != 2 || resp.GetRules()[1].GetDomain() != "c" {
+		t.Errorf("got %v, %v", resp.GetRules(), err)
+	}
+	if _, err := s.ListAudit(as(t, access.Viewer, "a"), &adminpb.ListAuditRequest{}); !errors.Is(err, rules.ErrForbidden) {
+		t.Errorf("the trail of all domains: %v", err)
+	}
+}

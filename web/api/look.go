@@ -1,0 +1,222 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/headgate/headgate/rules"
+	"github.com/headgate/headgate/rules/rollout"
+	"github.com/headgate/headgate/rules/rollout/access"
+	"github.com/headgate/headgate/web/api/adminpb"
+)
+
+// ListRules returns rules as they stand.
+func (s *Server) ListRules(ctx context.Context, req *adminpb.ListRulesRequest) (*adminpb.ListRulesResponse, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTime)
+	defer cancel()
+	list, err := gather(ctx, req.GetDomain(), s.service.Rules)
+	if err != nil {
+		return nil, fmt.Errorf("list rules: %w", err)
+	}
+	domains, err := gather(ctx, req.GetDomain(), s.service.Domains)
+	if err != nil {
+		return nil, fmt.Errorf("list rules: %w", err)
+	}
+	byName := make(map[string]*rules.Domain, len(domains))
+	for i := range domains {
+		byName[domains[i].Name] = &domains[i]
+	}
+	resp := &adminpb.ListRulesResponse{Rules: make([]*adminpb.Rule, len(list))}
+	for i := range list {
+		if resp.Rules[i], err = ruleMessage(&list[i], byName[list[i].Domain]); err != nil {
+			return nil, fmt.Errorf("list rules: %s: %w", list[i].ID(), err)
+		}
+	}
+	return resp, nil
+}
+
+func ruleMessage(r *rules.Rule, d *rules.Domain) (*adminpb.Rule, error) {
+	m := &adminpb.Rule{
+		Domain: r.Domain, Name: r.Name, Uid: r.UID, Revision: r.Revision, Stage: string(r.Stage()), Percent: uint32(r.Percent),
+		Paused: r.Paused, State: r.State(),
+	}
+	now := time.Now()
+	for _, o := range r.Overrides {
+		if now.Before(o.Until) {
+			m.Overrides++
+		}
+	}
+	for _, v := range []*rules.Version{r.Stable, r.Candidate} {
+		if d == nil || v == nil {
+			continue
+		}
+		if f := d.Frozen(r.Name, &v.Spec, now); f != nil {
+			m.FrozenUntil = timestamp(f.Until)
+		}
+	}
+	var err error
+	if m.Stable, err = versionMessage(r.Stable); err != nil {
+		return nil, err
+	}
+	m.Candidate, err = versionMessage(r.Candidate)
+	return m, err
+}
+
+func versionMessage(v *rules.Version) (*adminpb.Version, error) {
+	if v == nil {
+		return nil, nil //nolint:nilnil // no version is no message
+	}
+	spec, err := v.Spec.Encode()
+	if err != nil {
+		return nil, err
+	}
+	return &adminpb.Version{Number: v.Number, Spec: string(spec)}, nil
+}
+
+// timestamp is nil for the zero time.
+func timestamp(t time.Time) *timestamppb.Timestamp {
+	if t.IsZero() {
+		return nil
+	}
+	return timestamppb.New(t)
+}
+
+// ListDomains returns domains with their settings.
+func (s *Server) ListDomains(ctx context.Context, req *adminpb.ListDomainsRequest) (*adminpb.ListDomainsResponse, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTime)
+	defer cancel()
+	list, err := gather(ctx, req.GetDomain(), s.service.Domains)
+	if err != nil {
+		return nil, fmt.Errorf("list domains: %w", err)
+	}
+	resp := &adminpb.ListDomainsResponse{Domains: make([]*adminpb.Domain, len(list))}
+	for i := range list {
+		d := &list[i]
+		m := &adminpb.Domain{Name: d.Name, Revision: d.Revision, SettingsRevision: d.SettingsRevision}
+		if d.Shard != nil {
+			m.Shard = d.Shard.String()
+		}
+		for _, e := range d.Exempt {
+			match, err := json.Marshal(e.Match)
+			if err != nil {
+				return nil, fmt.Errorf("list domains: exemption %s of %s: %w", e.Name, d.Name, err)
+			}
+			m.Exempt = append(m.Exempt, &adminpb.Exemption{Name: e.Name, Match: string(match)})
+		}
+		for _, f := range d.Freezes {
+			m.Freezes = append(m.Freezes, &adminpb.FreezeState{Rule: f.Rule, Until: timestamp(f.Until), IncludingClosed: f.IncludingClosed})
+		}
+		resp.Domains[i] = m
+	}
+	return resp, nil
+}
+
+// ListOverrides returns the overrides of a rule that have not ended, or those of one key of it.
+func (s *Server) ListOverrides(ctx context.Context, req *adminpb.ListOverridesRequest) (*adminpb.ListOverridesResponse, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTime)
+	defer cancel()
+	if err := checkRule(req.GetDomain(), req.GetRule()); err != nil {
+		return nil, fmt.Errorf("list overrides: %w", err)
+	}
+	list, err := gather(ctx, req.GetDomain(), s.service.Rules)
+	if err != nil {
+		return nil, fmt.Errorf("list overrides: %w", err)
+	}
+	at := slices.IndexFunc(list, func(r rules.Rule) bool { return r.Name == req.GetRule() })
+	if at < 0 {
+		return nil, fmt.Errorf("list overrides: rule %s/%s: %w", req.GetDomain(), req.GetRule(), rules.ErrNotFound)
+	}
+	of := func(rules.OverrideKey) bool { return true }
+	if len(req.GetKey()) > 0 {
+		key, err := s.service.OverrideKey(ctx, req.GetDomain(), req.GetRule(), req.GetKey())
+		if err != nil {
+			return nil, fmt.Errorf("list overrides: %w", err)
+		}
+		of = func(k rules.OverrideKey) bool { return k == key }
+	}
+	resp := &adminpb.ListOverridesResponse{}
+	now := time.Now()
+	for _, o := range list[at].Overrides {
+		if of(o.Key) && now.Before(o.Until) {
+			resp.Overrides = append(resp.Overrides, &adminpb.Override{
+				Rule: list[at].ID(), Key: o.Key.String(), Limit: o.Limit, Rate: o.Rate.String(), Until: timestamp(o.Until),
+			})
+		}
+	}
+	return resp, nil
+}
+
+// History returns what each revision made of a rule, newest first.
+func (s *Server) History(ctx context.Context, req *adminpb.HistoryRequest) (*adminpb.HistoryResponse, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTime)
+	defer cancel()
+	if err := checkRule(req.GetDomain(), req.GetRule()); err != nil {
+		return nil, fmt.Errorf("history: %w", err)
+	}
+	if err := identity(ctx).May(access.Viewer, req.GetDomain()); err != nil {
+		return nil, fmt.Errorf("history: %w", err)
+	}
+	history, err := s.service.History(ctx, req.GetDomain(), req.GetRule())
+	if err != nil {
+		return nil, fmt.Errorf("history of %s/%s: %w", req.GetDomain(), req.GetRule(), err)
+	}
+	resp := &adminpb.HistoryResponse{Entries: make([]*adminpb.HistoryEntry, 0, len(history))}
+	for _, e := range slices.Backward(history) {
+		m := &adminpb.HistoryEntry{
+			Revision: e.Rule.Revision, Action: string(e.Action), State: e.Rule.State(), Percent: uint32(e.Rule.Percent),
+			Time: timestamp(e.Time), Actor: e.Actor.Name, Verified: e.Actor.Verified, Message: e.Message,
+		}
+		if m.Stable, err = versionMessage(e.Rule.Stable); err != nil {
+			return nil, err
+		}
+		if m.Candidate, err = versionMessage(e.Rule.Candidate); err != nil {
+			return nil, err
+		}
+		resp.Entries = append(resp.Entries, m)
+	}
+	return resp, nil
+}
+
+// The most records of one reply, and how many are returned by default.
+const (
+	maxRecords  = 1000
+	someRecords = 100
+)
+
+// ListAudit returns records of the audit trail, newest first.
+func (s *Server) ListAudit(ctx context.Context, req *adminpb.ListAuditRequest) (*adminpb.ListAuditResponse, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTime)
+	defer cancel()
+	if err := identity(ctx).May(access.Viewer, req.GetDomain()); err != nil {
+		return nil, fmt.Errorf("list the audit trail: %w", err)
+	}
+	limit := int(req.GetLimit())
+	if limit <= 0 {
+		limit = someRecords
+	}
+	// The head first: every record up to it is then there.
+	head, err := s.service.Head(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("list the audit trail: %w", err)
+	}
+	list, err := s.service.Audit(ctx, rollout.AuditQuery{
+		Domain: req.GetDomain(), Target: req.GetTarget(), Before: req.GetBefore(), Limit: min(limit, maxRecords),
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list the audit trail: %w", err)
+	}
+	resp := &adminpb.ListAuditResponse{Records: make([]*adminpb.Record, len(list)), HeadNumber: head.Records, HeadSeal: head.Seal}
+	for i, r := range list {
+		resp.Records[i] = &adminpb.Record{
+			Number: r.Number, Revision: r.Revision, Refused: r.Refused, Domain: r.Domain, Time: timestamp(r.Time),
+			Actor: r.Actor.Name, Verified: r.Actor.Verified, Action: string(r.Action), Target: r.Target, Message: r.Message,
+			Detail: r.Detail, Before: string(r.Before), After: string(r.After), Seal: r.Seal,
+		}
+	}
+	return resp, nil
+}
