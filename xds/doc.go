@@ -8,7 +8,9 @@
 //
 // Decoding is strict. A sidecar that skipped a field it does not know would enforce something other than what was
 // asked, so an unknown field anywhere makes the resource invalid, and the rule keeps its last good version. The price is
-// that a new field reaches a sidecar only after the sidecar's program knows it.
+// that a new field reaches a sidecar only after the sidecar's program knows it. Two things are looser: a rule can say which
+// [FeatureLevel] it needs, where its fields alone do not tell; and of a domain the head and the freezes hold whatever else
+// it says, since a freeze must get through to a program of any age.
 //
 // Everything here is a pure function, safe to call from many goroutines.
 package xds

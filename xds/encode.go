@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"strings"
 
 	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/protobuf/proto"
@@ -14,25 +15,63 @@ import (
 )
 
 // EncodeRule returns the rule as a resource that is ready for the wire.
-func EncodeRule(r *rules.Rule) (*discovery.Resource, error) {
-	stable, err := encodeVersion(r.Stable)
-	if err != nil {
+func EncodeRule(r *rules.Rule) (*discovery.Resource, error) { return encodeRule(r, false) }
+
+// lastGoodPrefix begins the version of a resource that is marked as a last good one: who passes it on need not look
+// inside.
+const lastGoodPrefix = "last-good:"
+
+// EncodeLastGood returns the rule marked as a last good one.
+func EncodeLastGood(r *rules.Rule) (*discovery.Resource, error) { return encodeRule(r, true) }
+
+// IsLastGood reports whether EncodeLastGood made the resource.
+func IsLastGood(r *discovery.Resource) bool { return strings.HasPrefix(r.GetVersion(), lastGoodPrefix) }
+
+func encodeRule(r *rules.Rule, lastGood bool) (*discovery.Resource, error) {
+	m := &xdspb.Rule{
+		Domain: r.Domain, Name: r.Name, Uid: r.UID, Revision: r.Revision,
+		Percent: uint32(r.Percent), Salt: r.Salt, Epoch: r.Epoch, FeatureLevel: levelOf(r),
+	}
+	var err error
+	if m.Stable, err = encodeVersion(r.Stable); err != nil {
 		return nil, fmt.Errorf("encode rule %s: stable: %w", r.ID(), err)
 	}
-	candidate, err := encodeVersion(r.Candidate)
-	if err != nil {
+	if m.Candidate, err = encodeVersion(r.Candidate); err != nil {
 		return nil, fmt.Errorf("encode rule %s: candidate: %w", r.ID(), err)
 	}
-	body, err := marshal(&xdspb.Resource{Kind: &xdspb.Resource_Rule{Rule: &xdspb.Rule{
-		Domain: r.Domain, Name: r.Name, Uid: r.UID, Revision: r.Revision,
-		Stable: stable, Candidate: candidate,
-		Percent: uint32(r.Percent), Salt: r.Salt, Epoch: r.Epoch,
-	}}})
+	if len(r.Overrides) > 0 {
+		if m.Overrides, err = rules.EncodeOverrides(r.Overrides); err != nil {
+			return nil, fmt.Errorf("encode rule %s: %w", r.ID(), err)
+		}
+	}
+	body, err := marshal(&xdspb.Resource{Kind: &xdspb.Resource_Rule{Rule: m}, LastGood: lastGood})
 	if err != nil {
 		return nil, fmt.Errorf("encode rule %s: %w", r.ID(), err)
 	}
-	return wrap(RuleName(r.Domain, r.Name), contentHash(body), body), nil
+	version := contentHash(body)
+	if lastGood {
+		version = lastGoodPrefix + version
+	}
+	return wrap(RuleName(r.Domain, r.Name), version, body), nil
 }
+
+// levelOf is the feature level that enforcing the rule takes: the highest of its versions. Level 1 is sent as 0, since
+// programs from before there were levels refuse a field they do not know.
+func levelOf(r *rules.Rule) uint32 {
+	level := uint32(1)
+	for _, v := range []*rules.Version{r.Stable, r.Candidate} {
+		if v != nil {
+			level = max(level, specLevel(&v.Spec))
+		}
+	}
+	if level == 1 {
+		return 0
+	}
+	return level
+}
+
+// specLevel is the one place that knows which level a spec needs. All that a spec can say today is of level 1.
+func specLevel(*rules.Spec) uint32 { return 1 }
 
 func encodeVersion(v *rules.Version) (*xdspb.Version, error) {
 	if v == nil {
@@ -47,13 +86,29 @@ func encodeVersion(v *rules.Version) (*xdspb.Version, error) {
 
 // EncodeDomain returns the domain, as the lineage numbers it, as a resource that is ready for the wire.
 func EncodeDomain(d rules.Domain, lineage string) (*discovery.Resource, error) {
-	body, err := marshal(&xdspb.Resource{Kind: &xdspb.Resource_Domain{Domain: &xdspb.Domain{
-		Name: d.Name, Revision: d.Revision, Lineage: lineage, Secret: d.Secret[:],
-	}}})
+	m := &xdspb.Domain{
+		Name: d.Name, Revision: d.Revision, Lineage: lineage, Secret: d.Secret[:], SettingsRevision: d.SettingsRevision,
+	}
+	for _, f := range d.Freezes {
+		m.Freezes = append(m.Freezes, &xdspb.Freeze{Rule: f.Rule, Until: f.Until.UnixMicro(), IncludingClosed: f.IncludingClosed})
+	}
+	var err error
+	if m.Settings, err = EncodeSettings(d); err != nil {
+		return nil, fmt.Errorf("encode domain %s: %w", d.Name, err)
+	}
+	body, err := marshal(&xdspb.Resource{Kind: &xdspb.Resource_Domain{Domain: m}})
 	if err != nil {
 		return nil, fmt.Errorf("encode domain %s: %w", d.Name, err)
 	}
 	return wrap(d.Name, DomainVersion(lineage, d.Revision), body), nil
+}
+
+// EncodeSettings returns the domain's shard and exemptions as its resource holds them.
+func EncodeSettings(d rules.Domain) ([]byte, error) {
+	if d.Shard == nil && len(d.Exempt) == 0 {
+		return nil, nil
+	}
+	return rules.Settings{Shard: d.Shard, Exempt: d.Exempt}.Encode()
 }
 
 func marshal(r *xdspb.Resource) ([]byte, error) {

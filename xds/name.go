@@ -40,6 +40,34 @@ func ParseDomainVersion(version string) (lineage string, revision int64, ok bool
 	return version[:at], revision, true
 }
 
-// InstanceField is the field of a node's metadata that tells one run of a program from another: a random text, the same
-// for as long as the process lives. Two programs with one node id are found out by it.
-const InstanceField = "instance"
+// Settings stands where a rule's name would, for a domain's shard and exemptions: refused, they are named
+// "domain/@settings". No rule is called so.
+const Settings = "@settings"
+
+// Everything stands where a rule's name would in the removals of a step that is a whole set: what the client has of the
+// domain and is not in the step is no longer there.
+const Everything = "*"
+
+// FeatureLevel is the highest level of rules that this program can enforce. It rises with every change in what a spec
+// means that an older program would not notice.
+const FeatureLevel = 1
+
+// The fields of a node's metadata, in its first request. All are text.
+const (
+	// InstanceField tells one run of a program from another: a random text, the same for as long as the process lives. Two
+	// programs with one node id are found out by it.
+	InstanceField = "instance"
+	// LevelField is the node's [FeatureLevel]; where it is missing, 1.
+	LevelField = "feature_level"
+	// StreamField numbers the node's streams, each higher than the one before.
+	StreamField = "stream"
+	// BreakGlassField is a JSON list of the freezes made at the node itself, the newest first. It comes again, in a request
+	// that answers nothing, when it has changed.
+	BreakGlassField = "break_glass"
+)
+
+// Bounds of BreakGlassField.
+const (
+	MaxBreakGlass      = 20       // reports
+	MaxBreakGlassBytes = 32 << 10 // of JSON
+)

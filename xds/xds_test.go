@@ -5,6 +5,7 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"time"
 
 	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"github.com/google/go-cmp/cmp"
@@ -42,6 +43,10 @@ func rule(t testing.TB) *rules.Rule {
 		Stable:    &rules.Version{Number: 7, Spec: spec(t, "60/min")},
 		Candidate: &rules.Version{Number: 8, Spec: spec(t, "30/min burst 40")},
 		Percent:   2_500, Salt: 1 << 63, Epoch: 11,
+		Overrides: []rules.Override{{
+			Key: rules.OverrideKey{1, 15: 16}, Rate: rules.Rate{Amount: 7, Window: time.Minute, Burst: 9},
+			Until: time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC),
+		}},
 	}
 }
 
@@ -68,8 +73,8 @@ func sameRule(t testing.TB, got, want *rules.Rule) {
 	}
 	a, b := *got, *want
 	a.Stable, a.Candidate, b.Stable, b.Candidate = nil, nil, nil, nil
-	if a != b {
-		t.Errorf("got %+v, want %+v", a, b)
+	if diff := cmp.Diff(b, a); diff != "" {
+		t.Errorf("rule (-want +got):\n%s", diff)
 	}
 }
 
@@ -78,7 +83,7 @@ func TestRuleComesBackAsItWasSent(t *testing.T) {
 	newborn := rule(t)
 	newborn.Stable, newborn.Percent = nil, 0
 	settled := rule(t)
-	settled.Candidate, settled.Percent, settled.Salt = nil, 0, 0
+	settled.Candidate, settled.Percent, settled.Salt, settled.Overrides = nil, 0, 0, nil
 	for name, want := range map[string]*rules.Rule{"both": rule(t), "newborn": newborn, "settled": settled} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -102,10 +107,27 @@ func TestRuleComesBackAsItWasSent(t *testing.T) {
 	}
 }
 
-func TestDomainComesBackAsItWasSent(t *testing.T) {
-	t.Parallel()
-	want := rules.Domain{Name: "public-api", Revision: 12, Secret: [16]byte{1, 15: 16}}
-	wire, err := xds.EncodeDomain(want, "lineage-1")
+func domain(t testing.TB) rules.Domain {
+	t.Helper()
+	shard, err := rules.ParseSource("header:x-api-key")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return rules.Domain{
+		Name: "public-api", Revision: 12, Secret: [16]byte{1, 15: 16}, SettingsRevision: 9,
+		Shard:  &shard,
+		Exempt: []rules.Exemption{{Name: "health", Match: rules.Match{Path: []string{"/livez"}}}},
+		Freezes: []rules.Freeze{
+			{Rule: "plan", Until: time.UnixMicro(1_800_000_000_000_001).UTC(), IncludingClosed: true},
+			{Until: time.UnixMicro(1_800_000_000_000_000).UTC()},
+		},
+	}
+}
+
+// unwrapDomain is the domain as it arrives.
+func unwrapDomain(t testing.TB, d rules.Domain) *xdspb.Resource {
+	t.Helper()
+	wire, err := xds.EncodeDomain(d, "lineage-1")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -116,9 +138,77 @@ func TestDomainComesBackAsItWasSent(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, lineage, err := xds.DecodeDomain("public-api", body)
-	if err != nil || !reflect.DeepEqual(got, want) || lineage != "lineage-1" {
-		t.Errorf("got %+v of %q, %v", got, lineage, err)
+	return body
+}
+
+func TestDomainComesBackAsItWasSent(t *testing.T) {
+	t.Parallel()
+	bare := domain(t)
+	bare.Shard, bare.Exempt, bare.Freezes = nil, nil, nil
+	for _, want := range []rules.Domain{domain(t), bare} {
+		got, err := xds.DecodeDomain("public-api", unwrapDomain(t, want))
+		if err != nil || got.Refused != nil || !reflect.DeepEqual(got.Domain, want) || got.Lineage != "lineage-1" {
+			t.Errorf("got %+v, %v, want %+v", got, err, want)
+		}
+	}
+}
+
+// Of a domain that this program cannot take, the head and the freezes hold: the on-call's freeze must get through to
+// programs of every age.
+func TestHeadAndFreezesHoldWhateverElseTheDomainSays(t *testing.T) {
+	t.Parallel()
+	tests := map[string]struct {
+		spoil func(*xdspb.Resource)
+		want  string
+	}{
+		"unknown field":             {func(r *xdspb.Resource) { setUnknown(r.GetDomain()) }, "does not know"},
+		"unknown field of a freeze": {func(r *xdspb.Resource) { setUnknown(r.GetDomain().GetFreezes()[0]) }, "does not know"},
+		"unknown field around it":   {func(r *xdspb.Resource) { setUnknown(r) }, "does not know"},
+		"unknown setting":           {func(r *xdspb.Resource) { r.GetDomain().Settings = []byte(`{"quota":1}`) }, "quota"},
+		"garbage":                   {func(r *xdspb.Resource) { r.GetDomain().Settings = []byte(`{`) }, "decode settings"},
+		"bad exemption": {func(r *xdspb.Resource) {
+			r.GetDomain().Settings = []byte(`{"exempt":[{"name":"x","match":{"path":["no"]}}]}`)
+		}, "exempt[0].match.path[0]"},
+		"freezes in the wrong place": {func(r *xdspb.Resource) {
+			r.GetDomain().Settings = []byte(`{"freezes":[{"until":"2026-01-01T00:00:00Z"}]}`)
+		}, "freezes"},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			body := unwrapDomain(t, domain(t))
+			test.spoil(body)
+			got, err := xds.DecodeDomain("public-api", body)
+			if err != nil || got.Refused == nil || !errors.Is(got.Refused, rules.ErrInvalid) || !strings.Contains(got.Refused.Error(), test.want) {
+				t.Fatalf("got %v and refused %v, want only %q to be refused", err, got.Refused, test.want)
+			}
+			want := domain(t)
+			want.Shard, want.Exempt = nil, nil
+			if !reflect.DeepEqual(got.Domain, want) {
+				t.Errorf("got %+v, want %+v", got.Domain, want)
+			}
+		})
+	}
+}
+
+func TestLastGoodIsMarkedInsideAndOutside(t *testing.T) {
+	t.Parallel()
+	wire, err := xds.EncodeLastGood(rule(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	body, err := xds.Unwrap(wire)
+	if err != nil || !body.GetLastGood() || !xds.IsLastGood(wire) {
+		t.Errorf("not marked: %v, %v, %q", err, body, wire.GetVersion())
+	}
+	got, err := xds.DecodeRule("public-api/plan", body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sameRule(t, got, rule(t))
+	newest, err := xds.EncodeRule(rule(t))
+	if err != nil || xds.IsLastGood(newest) {
+		t.Errorf("the newest is marked: %v, %q", err, newest.GetVersion())
 	}
 }
 
@@ -165,6 +255,9 @@ func TestDecodeRuleRefuses(t *testing.T) {
 		spoil func(*xdspb.Rule)
 		want  string
 	}{
+		"higher level":         {func(r *xdspb.Rule) { r.FeatureLevel = xds.FeatureLevel + 1 }, "feature level 2"},
+		"unknown override":     {func(r *xdspb.Rule) { r.Overrides = []byte(`[{"later":1}]`) }, "later"},
+		"many overrides":       {func(r *xdspb.Rule) { r.Overrides = manyOverrides() }, "at most 100"},
 		"no uid":               {func(r *xdspb.Rule) { r.Uid = "" }, "uid"},
 		"no version":           {func(r *xdspb.Rule) { r.Stable, r.Candidate, r.Percent = nil, nil, 0 }, "neither"},
 		"over 100 %":           {func(r *xdspb.Rule) { r.Percent = 10_001 }, "percent"},
@@ -202,18 +295,17 @@ func TestDecodeRuleRefuses(t *testing.T) {
 func TestDecodeDomainRefuses(t *testing.T) {
 	t.Parallel()
 	for name, spoil := range map[string]func(*xdspb.Domain){
-		"short secret":  func(d *xdspb.Domain) { d.Secret = d.Secret[:15] },
-		"no lineage":    func(d *xdspb.Domain) { d.Lineage = "" },
-		"no revision":   func(d *xdspb.Domain) { d.Revision = 0 },
-		"another name":  func(d *xdspb.Domain) { d.Name = "other" },
-		"bad name":      func(d *xdspb.Domain) { d.Name = "" },
-		"unknown field": func(d *xdspb.Domain) { setUnknown(d) },
+		"short secret": func(d *xdspb.Domain) { d.Secret = d.Secret[:15] },
+		"no lineage":   func(d *xdspb.Domain) { d.Lineage = "" },
+		"no revision":  func(d *xdspb.Domain) { d.Revision = 0 },
+		"another name": func(d *xdspb.Domain) { d.Name = "other" },
+		"bad name":     func(d *xdspb.Domain) { d.Name = "" },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			d := &xdspb.Domain{Name: "public-api", Revision: 1, Lineage: "l", Secret: make([]byte, 16)}
 			spoil(d)
-			_, _, err := xds.DecodeDomain("public-api", &xdspb.Resource{Kind: &xdspb.Resource_Domain{Domain: d}})
+			_, err := xds.DecodeDomain("public-api", &xdspb.Resource{Kind: &xdspb.Resource_Domain{Domain: d}})
 			if !errors.Is(err, rules.ErrInvalid) {
 				t.Errorf("got %v, want ErrInvalid", err)
 			}
@@ -229,9 +321,15 @@ func TestDecodeRefusesAKindItDoesNotKnow(t *testing.T) {
 	if _, err := xds.DecodeRule("public-api/plan", &later); !errors.Is(err, rules.ErrInvalid) {
 		t.Errorf("rule: got %v", err)
 	}
-	if _, _, err := xds.DecodeDomain("public-api", &later); !errors.Is(err, rules.ErrInvalid) {
+	if _, err := xds.DecodeDomain("public-api", &later); !errors.Is(err, rules.ErrInvalid) {
 		t.Errorf("domain: got %v", err)
 	}
+}
+
+// manyOverrides is more than a rule may have.
+func manyOverrides() []byte {
+	one := `{"key":"` + strings.Repeat("0", 32) + `","rate":"1/min","until":"2026-01-01T00:00:00Z"}`
+	return []byte("[" + strings.Repeat(one+",", rules.MaxOverrides) + one + "]")
 }
 
 func setUnknown(m proto.Message) {
@@ -245,11 +343,11 @@ func FuzzDecode(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Add(wire.GetResource().GetValue())
-	domain, err := xds.EncodeDomain(rules.Domain{Name: "public-api", Revision: 3}, "l")
+	wire, err = xds.EncodeDomain(domain(f), "l")
 	if err != nil {
 		f.Fatal(err)
 	}
-	f.Add(domain.GetResource().GetValue())
+	f.Add(wire.GetResource().GetValue())
 	f.Fuzz(func(t *testing.T, b []byte) {
 		body, err := xds.Unwrap(&discovery.Resource{Resource: &anypb.Any{TypeUrl: xds.TypeURL, Value: b}})
 		if err != nil {
@@ -269,8 +367,15 @@ func FuzzDecode(f *testing.F) {
 			}
 			sameRule(t, back, r)
 		}
-		if d, lineage, err := xds.DecodeDomain("public-api", body); err == nil && (d.Revision < 1 || lineage == "") {
-			t.Fatalf("took domain %+v of lineage %q", d, lineage)
+		d, err := xds.DecodeDomain("public-api", body)
+		if err != nil {
+			return
+		}
+		if d.Revision < 1 || d.Lineage == "" || d.Refused != nil && (d.Shard != nil || d.Exempt != nil) {
+			t.Fatalf("took domain %+v", d)
+		}
+		if _, err := xds.EncodeDomain(d.Domain, d.Lineage); err != nil {
+			t.Fatalf("a decoded domain cannot be encoded: %v", err)
 		}
 	})
 }

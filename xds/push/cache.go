@@ -1,10 +1,11 @@
 package push
 
 import (
-	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
+	"sync/atomic"
 
 	"github.com/envoyproxy/go-control-plane/pkg/cache/v3"
 
@@ -29,13 +30,14 @@ type CacheOptions struct {
 type Cache struct {
 	partLimit int
 	log       *slog.Logger
+	// replaced is called when the history that is served is another one, or may replace others; set before Run.
+	replaced func()
+
+	state atomic.Pointer[state] // nil until the database has been read; written only with the lock held
 
 	mu      sync.Mutex
-	state   *state // nil until the database has been read
 	watches map[*watch]struct{}
 }
-
-var _ cache.ConfigWatcher = (*Cache)(nil)
 
 // NewCache returns a cache that serves nothing until Run has loaded it.
 func NewCache(o CacheOptions) *Cache {
@@ -48,35 +50,36 @@ func NewCache(o CacheOptions) *Cache {
 	return &Cache{
 		partLimit: o.PartLimit,
 		log:       o.Log.With("component", "push"),
+		replaced:  func() {},
 		watches:   map[*watch]struct{}{},
 	}
 }
 
 // Head is the revision and the lineage that are served; ok is false until the database has been read once.
 func (c *Cache) Head() (lineage string, revision int64, ok bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.state == nil {
+	s := c.state.Load()
+	if s == nil {
 		return "", 0, false
 	}
-	return c.state.lineage, c.state.head, true
+	return s.lineage, s.head, true
 }
 
-// CreateDeltaWatch answers at once when the stream lags in one of its domains, and otherwise when it does. One watch is
-// answered once, with one domain; the client's answer brings the next watch.
-func (c *Cache) CreateDeltaWatch(req *cache.DeltaRequest, sub cache.Subscription, out chan cache.DeltaResponse) (func(), error) {
+// watch answers at once when the stream lags in one of its domains, and otherwise when it does. One watch is answered
+// once, with one domain; the client's answer brings the next watch.
+func (c *Cache) watch(p *peer, req *cache.DeltaRequest, sub cache.Subscription, out chan cache.DeltaResponse) (func(), error) {
 	if url := req.GetTypeUrl(); url != xds.TypeURL {
 		return nil, fmt.Errorf("%w: type %q is not served here, only %s", rules.ErrInvalid, url, xds.TypeURL)
 	}
 	if sub.IsWildcard() {
 		return nil, fmt.Errorf("%w: subscribe to domains by name: there is no wildcard", rules.ErrInvalid)
 	}
-	w, err := newWatch(req, sub, out)
+	w, err := newWatch(p, req, sub, out)
 	if err != nil {
 		return nil, err
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	p.waiting = w
 	if !c.serve(w) {
 		c.watches[w] = struct{}{}
 	}
@@ -91,36 +94,46 @@ func (c *Cache) CreateDeltaWatch(req *cache.DeltaRequest, sub cache.Subscription
 
 // serve sends the watch its next response, and reports whether it did. The caller holds the lock.
 func (c *Cache) serve(w *watch) bool {
-	if c.state == nil {
+	s := c.state.Load()
+	// The server empties the channel before each watch, and a watch sends once, so it has room. Should that ever change,
+	// one stream is late; blocking here would stop the fleet.
+	if s == nil || len(w.out) == cap(w.out) {
 		return false
 	}
-	response := w.next(c.state, c.partLimit)
+	response := w.next(s, c.partLimit)
 	if response == nil {
 		return false
 	}
-	select {
-	case w.out <- response:
-		return true
-	default:
-		// The server empties the channel before each watch, and a watch sends once, so it has room. Should that ever change,
-		// one stream is late; blocking here would stop the fleet.
-		return false
-	}
+	w.out <- response
+	return true
 }
 
 // publish makes s the state that is served, and answers every watch that now lags.
 func (c *Cache) publish(s *state) {
+	was := c.swap(s)
+	if was == nil || was.lineage != s.lineage || !slices.Equal(was.replaces, s.replaces) {
+		c.replaced()
+	}
+}
+
+func (c *Cache) swap(s *state) (was *state) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.state = s
+	was = c.state.Swap(s)
 	for w := range c.watches {
 		if c.serve(w) {
 			delete(c.watches, w)
 		}
 	}
+	return was
 }
 
-// CreateWatch refuses: it belongs to the state-of-the-world protocol.
-func (c *Cache) CreateWatch(*cache.Request, cache.Subscription, chan cache.Response) (func(), error) {
-	return nil, errors.New("only delta xDS is served here: use DeltaAggregatedResources")
+// offer has the last good versions sent on the peer's stream as soon as it can take them.
+func (c *Cache) offer(p *peer, domain string, list []lastGood) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	p.good[domain] = append(p.good[domain], list...)
+	if _, waits := c.watches[p.waiting]; waits && c.serve(p.waiting) {
+		delete(c.watches, p.waiting)
+	}
 }

@@ -3,12 +3,10 @@ package push_test
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"github.com/google/go-cmp/cmp"
 
@@ -233,6 +231,10 @@ func TestClientAheadOfTheReplicaWaits(t *testing.T) {
 	other := client.Next()
 	wantResources(t, other, "other/x", "other")
 	client.Ack(other)
+	// Everybody can see that it is ahead.
+	if n := ledger.WaitNode(t, "n1", "api", func(n rollout.Node) bool { return n.Acked > 0 }); n.Acked != 4 || n.Lineage != "one" {
+		t.Errorf("got %+v", n)
+	}
 	ledger.Put(t, "api", "61/min", "a") // revision 3, still behind the client
 	ledger.Put(t, "other", "61/min", "x")
 	other = client.Next()
@@ -287,30 +289,63 @@ func TestUnknownDomainIsToldOnceAndServedWhenItIsBorn(t *testing.T) {
 	wantResources(t, client.Next(), "api/a", "api")
 }
 
-func TestAnotherLineageIsSentWhole(t *testing.T) {
+func TestAnotherLineageIsSentWholeOnceAnAdminSaysSo(t *testing.T) {
 	t.Parallel()
 	ledger := xdstest.NewLedger()
-	at := ledger.Put(t, "api", "60/min", "a", "b")
+	ledger.Put(t, "api", "60/min", "a", "b")
+	ledger.Put(t, "other", "60/min", "x")
 	server := xdstest.Start(t, ledger, xdstest.Options{})
-	for name, version := range map[string]string{"n1": "zero@1", "n2": "zero@99", "n3": "garbage", "n4": "one@1#a"} {
-		holds := map[string]string{"api": version}
-		got := xdstest.Dial(t, server.Conn(t), name, holds, "api").Next()
-		if version == "one@1#a" { // what only this server hands out is taken at its word
-			wantResources(t, got, "api/b", "api")
-			continue
+	waitHead(t, server, 2)
+	clients := map[string]*xdstest.Raw{}
+	for name, revision := range map[string]int64{"behind": 1, "ahead": 99} {
+		holds := map[string]string{"api": xds.DomainVersion("zero", revision)}
+		clients[name] = xdstest.Dial(t, server.Conn(t), name, holds, "api", "other")
+		clients[name].Sync("other", 2)
+		clients[name].Nothing()
+		n := ledger.WaitNode(t, name, "api", func(n rollout.Node) bool { return n.NackReason != "" })
+		want := fmt.Sprintf("holds revision %d of the history zero, which this control plane's database does not continue; "+
+			"an admin lets it follow with: rulectl sidecar adopt zero", revision)
+		if n.Lineage != "zero" || n.NackReason != want || n.Acked != 0 || n.Sent != 0 {
+			t.Errorf("%s: got %+v", name, n)
 		}
-		wantResources(t, got, "api/a", "api/b", "api")
-		wantVersion(t, got, xds.DomainVersion("one", at))
 	}
-	client := xdstest.Dial(t, server.Conn(t), "n5", nil, "api")
+	ledger.Replace("zero") // without a new revision: the streams that wait are served
+	for name, client := range clients {
+		whole := client.Next()
+		wantResources(t, whole, "api/a", "api/b", "api")
+		wantVersion(t, whole, "one@1")
+		n := ledger.WaitNode(t, name, "api", func(n rollout.Node) bool { return n.Sent == 1 })
+		if n.Lineage != "zero" || n.Acked != 0 {
+			t.Errorf("%s before its answer: %+v", name, n)
+		}
+		client.Ack(whole)
+		n = ledger.WaitNode(t, name, "api", xdstest.Acked(1))
+		if n.Lineage != "one" {
+			t.Errorf("%s after its answer: %+v", name, n)
+		}
+	}
+}
+
+// The database is restored while clients are connected. They keep what they have, also when domains are born in the new
+// history; who has nothing is served.
+func TestRestoredDatabaseServesOnlyWhoHoldsNothing(t *testing.T) {
+	t.Parallel()
+	ledger := xdstest.NewLedger()
+	at := ledger.Put(t, "api", "60/min", "a")
+	server := xdstest.Start(t, ledger, xdstest.Options{})
+	client := xdstest.Dial(t, server.Conn(t), "old", nil, "api")
 	client.Sync("api", at)
+	ledger.WaitNode(t, "old", "api", xdstest.Acked(at))
 	ledger.Restore("two")
-	told := client.Next()
-	if diff := cmp.Diff([]string{"api"}, told.GetRemovedResources()); diff != "" {
-		t.Fatalf("removed (-want +got):\n%s", diff)
+	n := ledger.WaitNode(t, "old", "api", func(n rollout.Node) bool { return n.NackReason != "" })
+	if n.Lineage != "one" || n.Acked != 0 || !strings.Contains(n.NackReason, "adopt one") {
+		t.Errorf("got %+v", n)
 	}
-	client.Ack(told)
 	ledger.Put(t, "api", "60/min", "b")
+	fresh := xdstest.Dial(t, server.Conn(t), "new", nil, "api")
+	fresh.Sync("api", 1)
+	client.Nothing()
+	ledger.Replace("one")
 	whole := client.Next()
 	wantResources(t, whole, "api/b", "api")
 	wantVersion(t, whole, "two@1")
@@ -357,38 +392,6 @@ func TestAllWhoStandAtARevisionShareTheStep(t *testing.T) {
 				t.Fatalf("step brought %v", got)
 			}
 		}
-	}
-}
-
-func TestStreamIsRefused(t *testing.T) {
-	t.Parallel()
-	node := &core.Node{Id: "n1"}
-	tests := map[string]struct {
-		request *discovery.DeltaDiscoveryRequest
-		want    string
-	}{
-		"no node":      {&discovery.DeltaDiscoveryRequest{TypeUrl: xds.TypeURL, ResourceNamesSubscribe: []string{"api"}}, "name the node"},
-		"odd node":     {&discovery.DeltaDiscoveryRequest{TypeUrl: xds.TypeURL, Node: &core.Node{Id: "a\x00b"}}, "printable"},
-		"other type":   {&discovery.DeltaDiscoveryRequest{TypeUrl: "type.googleapis.com/x", Node: node}, "not served here"},
-		"wildcard":     {&discovery.DeltaDiscoveryRequest{TypeUrl: xds.TypeURL, Node: node, ResourceNamesSubscribe: []string{"*"}}, "domains"},
-		"a rule":       {&discovery.DeltaDiscoveryRequest{TypeUrl: xds.TypeURL, Node: node, ResourceNamesSubscribe: []string{"api/a"}}, "domains"},
-		"many domains": {&discovery.DeltaDiscoveryRequest{TypeUrl: xds.TypeURL, Node: node, ResourceNamesSubscribe: slices.Repeat([]string{"d"}, 1001)}, "at most"},
-	}
-	for name, test := range tests {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			server := xdstest.Start(t, xdstest.NewLedger(), xdstest.Options{})
-			stream, err := discovery.NewAggregatedDiscoveryServiceClient(server.Conn(t)).DeltaAggregatedResources(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := stream.Send(test.request); err != nil {
-				t.Fatal(err)
-			}
-			if _, err := stream.Recv(); err == nil || !strings.Contains(err.Error(), test.want) {
-				t.Errorf("got %v, want %q", err, test.want)
-			}
-		})
 	}
 }
 

@@ -11,11 +11,20 @@
 // is one more position in the same list, so a head that moves meanwhile needs no restart: what changed stands further
 // down and is sent in its newest state. The client applies nothing before the domain's resource, which is last.
 //
-// Nothing is ever pushed backwards: a client ahead of this replica's head waits until the replica has caught up. Before
-// the database has been read once, and whenever it cannot be read, nothing new is served; rules are never taken away.
+// Deleted rules stand in a list of their own in the same order, so a step also says which of them to remove. The last
+// 5,000 of a domain are remembered; a client from before those is sent a whole set, and told that it is one.
+//
+// Nothing is ever pushed backwards: a client ahead of this replica's head waits until the replica has caught up. A client
+// that holds another history (a database was restored, or is not the one it had) waits until an admin says that this one
+// takes its place. Before the database has been read once, and whenever it cannot be read, nothing new is served; rules are
+// never taken away.
 //
 // A [Fleet] follows the same streams and writes down which node was sent, took and refused which revision. An answer
-// with an error detail is a refusal, whatever version and nonce it carries.
+// with an error detail is a refusal, whatever version and nonce it carries. It also keeps which state of which rule was
+// taken by nodes of which feature level: a node that refuses the newest state of a rule and holds none is sent that one.
+//
+// What a client says is checked: what cannot be ends its stream with an error that says why, and is counted. A stream
+// subscribes only to the domains that are its opener's (package access); of an opener nobody knows, that is none.
 //
 // What it gives up: go-control-plane answers per stream, so each response is marshalled into its frame once per client,
 // and the state of a client is in its stream, not in the database: a client that reconnects offers its revision again.

@@ -13,12 +13,23 @@ import (
 	"github.com/headgate/headgate/xds"
 )
 
+// maxTombstones is how many deleted rules a domain remembers, the last ones: at most 650 kB of names. A client from
+// before those that are forgotten is sent the whole set.
+const maxTombstones = 5_000
+
 // state is everything that is served, at one head. It is immutable: a new head is a new state, which shares the domains
 // that did not change.
 type state struct {
-	lineage string
-	head    int64
-	domains map[string]*domain
+	lineage  string
+	replaces []string // the histories whose clients may be served
+	head     int64
+	domains  map[string]*domain
+}
+
+// foreign reports that a client at p holds something that nobody allowed this history to take the place of.
+func (s *state) foreign(p position) bool {
+	has := p.has()
+	return has != "" && has != s.lineage && !slices.Contains(s.replaces, has)
 }
 
 // domain is one domain at the head, immutable.
@@ -32,12 +43,17 @@ type domain struct {
 	resources []*discovery.Resource
 	// sizes are those of the resources on the wire, in bytes.
 	sizes []int
+	// tombs are the deleted rules, in the same order, at most maxTombstones; removed are the names of their resources.
+	tombs   []entry
+	removed []string
+	// forgotten is the newest revision whose tombstones are no longer all there.
+	forgotten int64
 }
 
 type entry struct {
 	name     string
 	revision int64
-	resource *discovery.Resource
+	resource *discovery.Resource // nil for a tombstone
 	size     int
 }
 
@@ -45,11 +61,18 @@ type entry struct {
 func (d *domain) changed(info rules.Domain, lineage string, touched []*rules.Rule) (*domain, error) {
 	fresh := make(map[string]entry, len(touched))
 	for _, r := range touched {
-		resource, err := xds.EncodeRule(r)
-		if err != nil {
-			return nil, err
+		e := entry{name: r.Name, revision: r.Revision}
+		if r.Revision > info.Revision {
+			return nil, fmt.Errorf("domain %s is at revision %d, its rule %s at %d", info.Name, info.Revision, r.Name, r.Revision)
 		}
-		fresh[r.Name] = entry{name: r.Name, revision: r.Revision, resource: resource, size: proto.Size(resource)}
+		if !r.Deleted() {
+			var err error
+			if e.resource, err = xds.EncodeRule(r); err != nil {
+				return nil, err
+			}
+			e.size = proto.Size(e.resource)
+		}
+		fresh[r.Name] = e
 	}
 	own, err := xds.EncodeDomain(info, lineage)
 	if err != nil {
@@ -57,31 +80,54 @@ func (d *domain) changed(info rules.Domain, lineage string, touched []*rules.Rul
 	}
 	next := &domain{lineage: lineage, revision: info.Revision}
 	if d != nil {
-		next.entries = make([]entry, 0, len(d.entries)+len(fresh))
-		for _, e := range d.entries {
-			if _, ok := fresh[e.name]; !ok {
-				next.entries = append(next.entries, e)
-			}
-		}
+		next.forgotten = d.forgotten
+		next.entries, next.tombs = except(d.entries, fresh), except(d.tombs, fresh)
 	}
 	for _, e := range fresh {
-		next.entries = append(next.entries, e)
+		if e.resource == nil {
+			next.tombs = append(next.tombs, e)
+		} else {
+			next.entries = append(next.entries, e)
+		}
 	}
-	slices.SortFunc(next.entries, func(a, b entry) int {
+	sortEntries(next.entries)
+	sortEntries(next.tombs)
+	if n := len(next.tombs) - maxTombstones; n > 0 {
+		next.forgotten, next.tombs = next.tombs[n-1].revision, next.tombs[n:]
+	}
+	next.index(info.Name, own)
+	return next, nil
+}
+
+func except(list []entry, without map[string]entry) []entry {
+	kept := make([]entry, 0, len(list)+len(without))
+	for _, e := range list {
+		if _, ok := without[e.name]; !ok {
+			kept = append(kept, e)
+		}
+	}
+	return kept
+}
+
+func sortEntries(list []entry) {
+	slices.SortFunc(list, func(a, b entry) int {
 		return cmp.Or(cmp.Compare(a.revision, b.revision), strings.Compare(a.name, b.name))
 	})
-	if n := len(next.entries); n > 0 && next.entries[n-1].revision > info.Revision {
-		return nil, fmt.Errorf("domain %s is at revision %d, its rule %s at %d", info.Name, info.Revision, next.entries[n-1].name, next.entries[n-1].revision)
+}
+
+// index fills the lists that are shared by the steps.
+func (d *domain) index(name string, own *discovery.Resource) {
+	d.resources = make([]*discovery.Resource, 0, len(d.entries)+1)
+	d.sizes = make([]int, 0, len(d.entries)+1)
+	for _, e := range d.entries {
+		d.resources = append(d.resources, e.resource)
+		d.sizes = append(d.sizes, e.size)
 	}
-	next.resources = make([]*discovery.Resource, 0, len(next.entries)+1)
-	next.sizes = make([]int, 0, len(next.entries)+1)
-	for _, e := range next.entries {
-		next.resources = append(next.resources, e.resource)
-		next.sizes = append(next.sizes, e.size)
+	d.resources = append(d.resources, own)
+	d.sizes = append(d.sizes, proto.Size(own))
+	for _, e := range d.tombs {
+		d.removed = append(d.removed, xds.RuleName(name, e.name))
 	}
-	next.resources = append(next.resources, own)
-	next.sizes = append(next.sizes, proto.Size(own))
-	return next, nil
 }
 
 // own is the domain's resource, the commit marker.
@@ -96,29 +142,47 @@ func (d *domain) lags(p position) bool {
 // ahead reports that the client has a newer revision than this replica.
 func (d *domain) ahead(p position) bool { return p.lineage == d.lineage && p.revision > d.revision }
 
-// step returns what a client at p is sent next, at least one resource and at most about limit bytes, and where the client
-// stands with it. The slice is shared: nobody may change it.
-func (d *domain) step(p position, limit int) ([]*discovery.Resource, position) {
-	first := 0
-	if p.lineage == d.lineage {
-		first, _ = slices.BinarySearchFunc(d.entries, p, func(e entry, p position) int {
-			if p.compare(e.revision, e.name) < 0 {
-				return 1
-			}
-			return -1 // equal was sent
-		})
+// step fills the response with what a client at p is sent next, at least one resource and at most about limit bytes, and
+// returns where the client stands with it. The slices are shared: nobody may change them.
+func (d *domain) step(p position, limit int, response *discovery.DeltaDiscoveryResponse) position {
+	began, from := p.revision, p.has()
+	if p.rule != "" {
+		began = p.began
 	}
+	if p.lineage != d.lineage || began < d.forgotten {
+		if p.lineage == d.lineage {
+			response.RemovedResources = []string{xds.RuleName(d.own().GetName(), xds.Everything)}
+		}
+		p, began = position{}, d.revision
+	}
+	first := after(d.entries, p)
 	end, size := first+1, d.sizes[first]
 	for end < len(d.resources) && size+d.sizes[end] <= limit {
 		size += d.sizes[end]
 		end++
 	}
-	part := d.resources[first:end:end]
-	if end == len(d.resources) {
-		return part, position{lineage: d.lineage, revision: d.revision}
+	response.Resources = d.resources[first:end:end]
+	next := position{lineage: d.lineage, revision: d.revision}
+	if end < len(d.resources) {
+		last := d.entries[end-1]
+		next = position{lineage: d.lineage, revision: last.revision, rule: last.name, began: began, from: from}
 	}
-	last := d.entries[end-1]
-	return part, position{lineage: d.lineage, revision: last.revision, rule: last.name}
+	known, gone := max(after(d.tombs, p), after(d.tombs, position{revision: began})), after(d.tombs, next)
+	if known < gone {
+		response.RemovedResources = d.removed[known:gone:gone]
+	}
+	return next
+}
+
+// after is the index of the first entry that a client at p does not have.
+func after(list []entry, p position) int {
+	i, _ := slices.BinarySearchFunc(list, p, func(e entry, p position) int {
+		if p.compare(e.revision, e.name) < 0 {
+			return 1
+		}
+		return -1 // equal was sent
+	})
+	return i
 }
 
 // find returns the resource of a rule, or nil.

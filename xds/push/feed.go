@@ -4,12 +4,14 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"slices"
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
 
 	"github.com/headgate/headgate/rules"
 	"github.com/headgate/headgate/rules/rollout"
+	"github.com/headgate/headgate/xds"
 )
 
 // Run keeps the cache at the head of the feed until ctx ends, and then returns nil. It reads whenever the feed signals
@@ -65,9 +67,7 @@ func newBackoff(first, last time.Duration) *backoff.ExponentialBackOff {
 // refresh reads what changed since the state that is served, and publishes it.
 func (c *Cache) refresh(ctx context.Context, feed rollout.Feed) error {
 	// Only this goroutine writes the state, so what is read here cannot change below.
-	c.mu.Lock()
-	was := c.state
-	c.mu.Unlock()
+	was := c.state.Load()
 	if was == nil {
 		was = &state{}
 	}
@@ -77,27 +77,58 @@ func (c *Cache) refresh(ctx context.Context, feed rollout.Feed) error {
 		was = &state{}
 		changes, err = feed.Changes(ctx, 0)
 	}
-	if err != nil {
+	switch {
+	case err != nil:
 		return fmt.Errorf("read the changes since revision %d: %w", was.head, err)
-	}
-	if changes.Lineage == "" {
+	case changes.Lineage == "":
 		return fmt.Errorf("read the changes since revision %d: the lineage is missing", was.head)
-	}
-	if changes.Lineage == was.lineage && changes.Head <= was.head {
+	case changes.Lineage != was.lineage:
+	case changes.Head < was.head:
 		return nil // a database replica may also be behind us
+	case changes.Head == was.head && slices.Equal(changes.Replaces, was.replaces):
+		return nil
 	}
 	next, err := was.after(changes)
+	if err == nil && was.head == 0 {
+		next, err = next.withTombstones(ctx, feed)
+	}
 	if err != nil {
 		return fmt.Errorf("prepare revision %d: %w", changes.Head, err)
 	}
 	c.publish(next)
-	c.log.Info("head moved", "revision", next.head, "rules", len(changes.Rules), "lineage", next.lineage)
+	c.log.Info("head moved", "revision", next.head, "rules", len(changes.Rules), "lineage", next.lineage, "replaces", next.replaces)
 	return nil
+}
+
+// withTombstones adds the rules that were deleted before this program read the feed. A read of everything has none, and
+// none was deleted by revision 1, so that a read since then has them all; of the rest only what is newer counts.
+func (s *state) withTombstones(ctx context.Context, feed rollout.Feed) (*state, error) {
+	if s.head < 2 {
+		return s, nil
+	}
+	changes, err := feed.Changes(ctx, 1)
+	if err != nil {
+		return nil, fmt.Errorf("read the deleted rules: %w", err)
+	}
+	if changes.Lineage != s.lineage || changes.Head < s.head {
+		return nil, fmt.Errorf("the history moved from %s to %s while it was read",
+			xds.DomainVersion(s.lineage, s.head), xds.DomainVersion(changes.Lineage, changes.Head))
+	}
+	touched := map[string]bool{}
+	changes.Rules = slices.DeleteFunc(changes.Rules, func(r rules.Rule) bool {
+		news := r.Deleted() || r.Revision > s.head
+		touched[r.Domain] = touched[r.Domain] || news
+		return !news
+	})
+	changes.Domains = slices.DeleteFunc(changes.Domains, func(d rules.Domain) bool {
+		return !touched[d.Name] && d.Revision <= s.head
+	})
+	return s.after(changes)
 }
 
 // after returns the state that the changes lead to.
 func (s *state) after(changes rollout.Changes) (*state, error) {
-	next := &state{lineage: changes.Lineage, head: changes.Head, domains: maps.Clone(s.domains)}
+	next := &state{lineage: changes.Lineage, replaces: changes.Replaces, head: changes.Head, domains: maps.Clone(s.domains)}
 	if next.domains == nil {
 		next.domains = map[string]*domain{}
 	}

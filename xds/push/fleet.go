@@ -1,105 +1,152 @@
 package push
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
-	"strings"
+	"slices"
 	"sync"
 	"time"
-	"unicode"
 
 	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/headgate/headgate/rules"
 	"github.com/headgate/headgate/rules/rollout"
+	"github.com/headgate/headgate/rules/rollout/access"
 	"github.com/headgate/headgate/xds"
 )
 
-// Bounds of what a node may make this process keep.
-const (
-	maxText    = 512 // bytes of its id, its program, the reason of a refusal
-	maxDomains = 1000
-)
+// FleetOptions configure a [Fleet]. The zero value works.
+type FleetOptions struct {
+	// Feed gives the last good state of a rule to a node that refused the newest and holds none; nil: nothing does.
+	Feed rollout.Feed
+	// BreakGlass is handed each freeze that somebody made at a node itself, once or more often; nil: nobody is.
+	BreakGlass func(ctx context.Context, node string, b rollout.BreakGlass) error
+
+	Log        *slog.Logger          // nil: none
+	Registerer prometheus.Registerer // nil: not registered
+}
 
 // Fleet follows the streams of a [Cache] and keeps, per node and domain, what was sent, taken and refused.
 //
 // Its records change in the callbacks of the streams, which wait for nothing; [Fleet.Run] writes them to the store.
 type Fleet struct {
 	store   rollout.Fleet
-	lineage func() string // of the revisions that are served; "" while unknown
+	cache   *Cache
+	o       FleetOptions
 	log     *slog.Logger
-	wake    chan struct{} // holds one token: something is dirty
+	refused *prometheus.CounterVec
+	wake    chan struct{} // holds one token: something is to be saved
+	asked   chan struct{} // holds one token: asks is not empty
 
 	mu      sync.Mutex
-	streams map[int64]*stream
 	current map[string]*stream // by node: its newest stream; only that one changes the node's records
 	records map[recordKey]*record
 	dirty   map[recordKey]struct{} // to be saved
+	asks    []ask
+
+	takenOf    string                // the history of what follows
+	taken      map[takenKey]takenAt  // the newest that was seen here
+	dirtyTaken map[takenKey]struct{} // to be saved
 }
 
 type recordKey struct{ node, domain string }
 
-// NewFleet returns the fleet that follows the streams of cache and saves to store. A nil log discards.
-func NewFleet(store rollout.Fleet, cache *Cache, log *slog.Logger) *Fleet {
-	if log == nil {
-		log = slog.New(slog.DiscardHandler)
+// NewFleet returns the fleet that follows the streams of cache and saves to store.
+func NewFleet(store rollout.Fleet, cache *Cache, o FleetOptions) (*Fleet, error) {
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
 	}
-	lineage := func() string {
-		lineage, _, _ := cache.Head()
-		return lineage
+	f := &Fleet{
+		store: store, cache: cache, o: o, log: o.Log.With("component", "fleet"), refused: newRefused(),
+		wake: make(chan struct{}, 1), asked: make(chan struct{}, 1),
+		current: map[string]*stream{}, records: map[recordKey]*record{}, dirty: map[recordKey]struct{}{},
+		taken: map[takenKey]takenAt{}, dirtyTaken: map[takenKey]struct{}{},
 	}
-	return &Fleet{
-		store: store, lineage: lineage, log: log.With("component", "fleet"), wake: make(chan struct{}, 1),
-		streams: map[int64]*stream{}, current: map[string]*stream{},
-		records: map[recordKey]*record{}, dirty: map[recordKey]struct{}{},
+	if o.Registerer != nil {
+		if err := o.Registerer.Register(f.refused); err != nil {
+			return nil, fmt.Errorf("push: register metrics: %w", err)
+		}
+	}
+	cache.replaced = f.historyChanged
+	return f, nil
+}
+
+// historyChanged judges every node anew: it may now follow, or no longer.
+func (f *Fleet) historyChanged() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	s := f.served()
+	for _, r := range f.records {
+		r.judge(s)
+		f.touch(r)
 	}
 }
 
-// onRequest sees every request before the cache does. An error ends the stream.
-func (f *Fleet) onRequest(id int64, req *discovery.DeltaDiscoveryRequest) error {
-	if url := req.GetTypeUrl(); url != xds.TypeURL {
-		return fmt.Errorf("%w: type %q is not served here, only %s", rules.ErrInvalid, url, xds.TypeURL)
+// served is the state that is served, nil before the first. What is known of another history ends. The caller holds the
+// lock, so that no change of the history is missed: historyChanged comes after it.
+func (f *Fleet) served() *state {
+	s := f.cache.state.Load()
+	if s != nil && f.takenOf != s.lineage {
+		f.takenOf = s.lineage
+		clear(f.taken)
+		clear(f.dirtyTaken)
 	}
-	if err := checkDomains(req.GetResourceNamesSubscribe()); err != nil {
+	return s
+}
+
+// onRequest sees every request before the cache does. An error ends the stream.
+func (f *Fleet) onRequest(p *peer, req *discovery.DeltaDiscoveryRequest) error {
+	if url := req.GetTypeUrl(); url != xds.TypeURL {
+		return f.refuse(refusedType, fmt.Errorf("%w: type %q is not served here, only %s", rules.ErrInvalid, url, xds.TypeURL))
+	}
+	if err := f.checkDomains(p, req.GetResourceNamesSubscribe()); err != nil {
 		return err
 	}
-	head := f.lineage()
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	s, first := f.streams[id], false
-	if s == nil {
-		var err error
-		if s, err = f.open(id, req.GetNode()); err != nil {
+	first := p.stream == nil
+	if first {
+		if err := f.open(p, req); err != nil {
 			return err
 		}
-		first = true
 	}
+	s := p.stream
 	if f.current[s.node] != s {
 		return nil
 	}
 	for _, domain := range req.GetResourceNamesSubscribe() {
 		if r := f.join(s, domain); first {
-			r.offered(req.GetInitialResourceVersions(), head)
+			r.offered(req.GetInitialResourceVersions(), f.served())
+			f.offeredAll(r)
 		}
+	}
+	if len(s.parts) > maxDomains {
+		return f.refuse(refusedDomains, fmt.Errorf("%w: %d domains on one stream, at most %d", rules.ErrInvalid, len(s.parts), maxDomains))
 	}
 	// A node that is stopped unsubscribes: nobody waits for it any more.
 	for _, domain := range req.GetResourceNamesUnsubscribe() {
 		f.leave(s, domain, true)
 	}
+	f.brokenGlass(s, req.GetNode())
 	if nonce := req.GetResponseNonce(); nonce != "" {
-		f.answered(s, nonce, req)
+		return f.answered(p, nonce, req)
 	}
 	return nil
 }
 
-func checkDomains(names []string) error {
+func (f *Fleet) checkDomains(p *peer, names []string) error {
 	if len(names) > maxDomains {
-		return fmt.Errorf("%w: %d domains in one request, at most %d", rules.ErrInvalid, len(names), maxDomains)
+		return f.refuse(refusedDomains, fmt.Errorf("%w: %d domains in one request, at most %d", rules.ErrInvalid, len(names), maxDomains))
 	}
 	for _, name := range names {
 		if problem := rules.CheckName(name); problem != "" {
-			return fmt.Errorf("%w: subscribe to domains: %s", rules.ErrInvalid, problem)
+			return f.refuse(refusedDomains, fmt.Errorf("%w: subscribe to domains: %s", rules.ErrInvalid, problem))
+		}
+		if err := p.identity.May(access.Sidecar, name); err != nil {
+			return f.refuse(refusedForbidden, fmt.Errorf("subscribe to domain %s: %w", name, err))
 		}
 	}
 	return nil
@@ -108,27 +155,38 @@ func checkDomains(names []string) error {
 // open begins the record of a stream with its first request, which names the node. A node that connects again while its
 // old stream is still open here is that newer stream from now on; what the old one still says is not listened to. Another
 // program with the same id is turned away: a fleet in which two share a name cannot tell whether both have a revision.
-func (f *Fleet) open(id int64, n *core.Node) (*stream, error) {
-	if n.GetId() == "" || len(n.GetId()) > maxText || n.GetId() != printable(n.GetId()) {
-		return nil, fmt.Errorf("%w: the first request must name the node, with a printable id of at most %d bytes", rules.ErrInvalid, maxText)
+func (f *Fleet) open(p *peer, req *discovery.DeltaDiscoveryRequest) error {
+	info, err := parseNode(req.GetNode())
+	if err != nil {
+		return f.refuse(refusedNode, err)
 	}
-	s := &stream{
-		id: id, node: n.GetId(), instance: printable(n.GetMetadata().GetFields()[xds.InstanceField].GetStringValue()),
-		program: printable(strings.TrimSpace(n.GetUserAgentName() + " " + n.GetUserAgentVersion())),
-		parts:   map[string][]*discovery.DeltaDiscoveryResponse{}, sent: map[string]*sent{},
+	if err := checkOffers(req.GetInitialResourceVersions()); err != nil {
+		return f.refuse(refusedOffer, fmt.Errorf("node %q: %w", info.node, err))
 	}
-	if old := f.current[s.node]; old != nil {
-		if old.instance != s.instance {
-			f.log.Warn("node turned away: another program with its id is connected", "node", s.node)
-			return nil, fmt.Errorf("%w: another program is connected as node %q; give each its own id", rules.ErrConflict, s.node)
-		}
+	old := f.current[info.node]
+	switch {
+	case old == nil:
+		f.log.Info("node connected", "node", info.node, "program", info.program)
+	case old.instance != info.instance:
+		f.log.Warn("node turned away: another program with its id is connected", "node", info.node)
+		return f.refuse(refusedConflict, fmt.Errorf("%w: another program is connected as node %q; give each its own id", rules.ErrConflict, info.node))
+	case info.number > 0 && info.number <= old.number:
+		return f.refuse(refusedConflict, fmt.Errorf("%w: node %q opened a later stream before this one", rules.ErrConflict, info.node))
+	default:
 		f.leaveAll(old)
-		f.log.Info("node connected again, its old stream is still open", "node", s.node)
-	} else {
-		f.log.Info("node connected", "node", s.node, "program", s.program)
+		f.log.Info("node connected again, its old stream is still open", "node", info.node)
 	}
-	f.streams[id], f.current[s.node] = s, s
-	return s, nil
+	if info.number == 0 {
+		info.number = time.Now().UnixMicro()
+		if old != nil {
+			info.number = max(info.number, old.number+1)
+		}
+	}
+	p.stream = &stream{
+		nodeInfo: info, parts: map[string][]*discovery.DeltaDiscoveryResponse{}, sent: map[string]*sent{},
+	}
+	f.current[info.node] = p.stream
+	return nil
 }
 
 // join marks the node as connected for the domain and returns its record there.
@@ -136,15 +194,24 @@ func (f *Fleet) join(s *stream, domain string) *record {
 	key := recordKey{s.node, domain}
 	r := f.records[key]
 	if r == nil {
-		r = &record{Node: rollout.Node{ID: s.node, Domain: domain}, refused: map[string]refusal{}}
+		r = &record{
+			Node: rollout.Node{ID: s.node, Domain: domain}, refused: map[string]refusal{}, reported: map[string]struct{}{},
+		}
 		f.records[key] = r
 	}
-	r.Program, r.Connected, r.Departed = s.program, true, false
+	r.Program, r.Level, r.Stream, r.Connected, r.Departed = s.program, s.level, s.number, true, false
 	if _, ok := s.parts[domain]; !ok {
 		s.parts[domain] = nil
 	}
 	f.touch(r)
 	return r
+}
+
+// offeredAll notes what a node has since before this stream.
+func (f *Fleet) offeredAll(r *record) {
+	if s := f.served(); s != nil && r.lineage == s.lineage && r.Acked > 0 && r.Acked <= s.head && r.hasAllRules() {
+		f.take(takenKey{r.Domain, "", r.Level}, takenAt{revision: r.Acked})
+	}
 }
 
 func (f *Fleet) leave(s *stream, domain string, departed bool) {
@@ -164,16 +231,44 @@ func (f *Fleet) leaveAll(s *stream) {
 	}
 }
 
-// onResponse sees every response just before it is sent.
-func (f *Fleet) onResponse(id int64, response *discovery.DeltaDiscoveryResponse) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	s := f.streams[id]
-	if s == nil {
+// brokenGlass takes a node's break-glass reports, for the domains it subscribes to.
+func (f *Fleet) brokenGlass(s *stream, n *core.Node) {
+	field, ok := n.GetMetadata().GetFields()[xds.BreakGlassField]
+	if !ok {
 		return
 	}
-	sent := s.sending(response)
-	if r := f.record(s, sent); r != nil {
+	list, err := parseBreakGlass(field.GetStringValue())
+	if err != nil {
+		// Whatever somebody writes here, the node must get its rules.
+		f.log.Warn("break-glass reports of a node cannot be read", "node", s.node, "err", f.refuse(refusedBreakGlass, err))
+	}
+	for domain := range s.parts {
+		r := f.records[recordKey{s.node, domain}]
+		of := slices.DeleteFunc(slices.Clone(list), func(b rollout.BreakGlass) bool { return b.Domain != domain })
+		if r != nil && !slices.Equal(r.BreakGlass, of) {
+			r.BreakGlass = of
+			f.touch(r)
+		}
+	}
+}
+
+// awaits reports whether nothing is to be sent on the peer's stream: the last response has no answer yet, or the node
+// has a newer stream.
+func (f *Fleet) awaits(p *peer) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.current[p.stream.node] != p.stream || len(p.stream.sent) > 0
+}
+
+// onResponse sees every response just before it is sent.
+func (f *Fleet) onResponse(p *peer, response *discovery.DeltaDiscoveryResponse) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if p.stream == nil {
+		return
+	}
+	sent := p.stream.sending(response)
+	if r := f.record(p.stream, sent); r != nil {
 		r.wasSent(sent)
 		f.touch(r)
 	}
@@ -181,23 +276,31 @@ func (f *Fleet) onResponse(id int64, response *discovery.DeltaDiscoveryResponse)
 
 // answered applies the client's answer. An error detail makes it a refusal, though version and nonce are those of the
 // response: only its absence means that the revision is in force.
-func (f *Fleet) answered(s *stream, nonce string, req *discovery.DeltaDiscoveryRequest) {
-	sent := s.sent[nonce]
+func (f *Fleet) answered(p *peer, nonce string, req *discovery.DeltaDiscoveryRequest) error {
+	sent := p.stream.sent[nonce]
 	if sent == nil {
-		return // of another stream, or answered before
+		return f.refuse(refusedNonce, fmt.Errorf("%w: node %q answers nonce %q, which waits for no answer on this stream",
+			rules.ErrInvalid, p.stream.node, printable(nonce)))
 	}
-	delete(s.sent, nonce)
-	r := f.record(s, sent)
+	delete(p.stream.sent, nonce)
+	r := f.record(p.stream, sent)
 	if r == nil {
-		return
+		return nil
 	}
+	var wants []want
 	if detail := req.GetErrorDetail(); detail != nil {
-		r.nacked(sent, detail)
-		f.log.Warn("node refused rules", "node", r.ID, "domain", r.Domain, "revision", sent.revision, "reason", r.NackReason)
+		wants = r.nacked(sent, detail)
 	} else {
 		r.acked(sent)
 	}
+	r.judge(f.served())
+	if req.GetErrorDetail() != nil {
+		f.log.Warn("node refused rules", "node", r.ID, "domain", r.Domain, "revision", sent.revision, "reason", r.NackReason)
+	}
+	f.took(r, sent)
+	f.askFor(p, r, wants)
 	f.touch(r)
+	return nil
 }
 
 // record is what a response or its answer changes; nil where it commits nothing or the stream is not the node's newest.
@@ -209,16 +312,12 @@ func (f *Fleet) record(s *stream, sent *sent) *record {
 }
 
 // onClosed marks the node as disconnected, unless it has a newer stream.
-func (f *Fleet) onClosed(id int64) {
+func (f *Fleet) onClosed(p *peer) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	s := f.streams[id]
-	if s == nil {
-		return // it ended before its first request
-	}
-	delete(f.streams, id)
-	if f.current[s.node] != s {
-		return
+	s := p.stream
+	if s == nil || f.current[s.node] != s {
+		return // it ended before its first request, or is not listened to any more
 	}
 	f.leaveAll(s)
 	delete(f.current, s.node)
@@ -229,6 +328,10 @@ func (f *Fleet) onClosed(id int64) {
 func (f *Fleet) touch(r *record) {
 	r.Seen = later(time.Now().UTC().Truncate(time.Microsecond), r.Seen.Add(time.Microsecond))
 	f.dirty[recordKey{r.ID, r.Domain}] = struct{}{}
+	f.wakeUp()
+}
+
+func (f *Fleet) wakeUp() {
 	select {
 	case f.wake <- struct{}{}:
 	default: // a token is there already
@@ -240,18 +343,4 @@ func later(a, b time.Time) time.Time {
 		return a
 	}
 	return b
-}
-
-// printable makes a node's text safe to store and to show: bounded, and without control characters, among them the NUL
-// that Postgres refuses and with it the whole batch.
-func printable(text string) string {
-	if len(text) > maxText {
-		text = strings.ToValidUTF8(text[:maxText], "")
-	}
-	return strings.Map(func(r rune) rune {
-		if !unicode.IsPrint(r) {
-			return ' '
-		}
-		return r
-	}, text)
 }

@@ -113,6 +113,7 @@ func TestOfferedRevisionCountsAsAcked(t *testing.T) {
 	xdstest.Dial(t, server.Conn(t), "n1", map[string]string{"api": "one@1"}, "api")
 	ledger.WaitNode(t, "n1", "api", xdstest.Acked(at))
 	// Of another history the number means nothing.
+	ledger.Replace("zero")
 	other := xdstest.Dial(t, server.Conn(t), "n2", map[string]string{"api": "zero@7"}, "api")
 	other.Next()
 	n := ledger.WaitNode(t, "n2", "api", func(n rollout.Node) bool { return n.Sent == at })
@@ -132,7 +133,7 @@ func TestOfferedRefusalIsNotForgotten(t *testing.T) {
 	client := xdstest.Dial(t, server.Conn(t), "n1", map[string]string{"api": "one@2", "api/a": "old"}, "api")
 	again := client.Next()
 	n := ledger.WaitNode(t, "n1", "api", func(n rollout.Node) bool { return n.Connected })
-	if state := n.StateAt(time.Now(), at); state != rollout.NodeNacked {
+	if state := n.StateAt(time.Now(), at, rollout.Head{Revision: at, Lineage: "one"}); state != rollout.NodeNacked {
 		t.Errorf("before it said why: %s, %+v", state, n)
 	}
 	client.Nack(again, "no", map[string]string{"api/a": "too new"})
@@ -160,6 +161,7 @@ func TestRestoredDatabaseForgetsWhatWasAcked(t *testing.T) {
 	client.Sync("api", 2)
 	ledger.WaitNode(t, "n1", "api", xdstest.Acked(2))
 	ledger.Restore("two")
+	ledger.Replace("one")
 	client.Ack(client.Next())
 	ledger.Put(t, "api", "60/min", "a")
 	whole := client.Next()
@@ -179,12 +181,27 @@ type fleet30 struct {
 	service *rollout.Service
 }
 
+// store30 is the ledger as far as waiting needs it.
+type store30 struct {
+	rollout.Store
+	Ledger *xdstest.Ledger
+}
+
+func (s store30) Nodes(ctx context.Context, domain string) ([]rollout.Node, error) {
+	return s.Ledger.Nodes(ctx, domain)
+}
+
+func (s store30) Head(ctx context.Context) (rollout.Head, error) {
+	changes, err := s.Ledger.Changes(ctx, 0)
+	return rollout.Head{Revision: changes.Head, Lineage: changes.Lineage}, err
+}
+
 func start30(t *testing.T) fleet30 {
 	t.Helper()
 	f := fleet30{ledger: xdstest.NewLedger()}
 	f.ledger.Put(t, "api", "60/min", "a", "b")
 	f.server = xdstest.Start(t, f.ledger, xdstest.Options{})
-	f.service = rollout.NewService(nil, f.ledger, time.Now)
+	f.service = rollout.NewService(store30{Ledger: f.ledger}, time.Now)
 	f.good = f.join(t, "good")
 	return f
 }

@@ -2,6 +2,7 @@ package push
 
 import (
 	"cmp"
+	"strconv"
 	"strings"
 
 	"github.com/headgate/headgate/xds"
@@ -10,13 +11,26 @@ import (
 // position is what a client holds of a domain.
 //
 // It is kept as text in the stream's map of resource versions, under the domain's name: "" nothing; "lineage@12" all of
-// revision 12; "lineage@12#login" in the middle of a step in parts, all up to rule login of revision 12 and nothing
-// committed; "absent" was told that there is no such domain. The client knows and offers only the first two.
+// revision 12; "lineage@12#login.7.lineage" in the middle of a step in parts, all up to rule login of revision 12 and
+// nothing committed; "absent" was told that there is no such domain. The client knows and offers only the first two.
 type position struct {
 	lineage  string
 	revision int64
 	rule     string // not "": the last rule that was sent, of those that revision touched
-	absent   bool
+	// began is, in the middle of a step, the revision whose deletions the client needs not be told: the one it has, or for
+	// a client that is sent everything the head at the beginning.
+	began int64
+	// from is, in the middle of a step, the lineage of what the client has in force; "" for nothing.
+	from   string
+	absent bool
+}
+
+// has is the lineage of what the client has in force; "" for nothing.
+func (p position) has() string {
+	if p.rule != "" {
+		return p.from
+	}
+	return p.lineage
 }
 
 const absentText = "absent"
@@ -25,18 +39,22 @@ func parsePosition(text string) position {
 	if text == absentText {
 		return position{absent: true}
 	}
-	version, rule := text, ""
-	if at := strings.LastIndexByte(text, '@'); at >= 0 {
-		// A lineage may hold a "#", a number cannot.
-		if hash := strings.IndexByte(text[at:], '#'); hash >= 0 {
-			version, rule = text[:at+hash], text[at+hash+1:]
+	version, rule, from, began := text, "", "", int64(0)
+	if hash := strings.IndexByte(text, '#'); hash >= 0 {
+		var number string
+		version = text[:hash]
+		rule, number, _ = strings.Cut(text[hash+1:], ".")
+		number, from, _ = strings.Cut(number, ".")
+		var err error
+		if began, err = strconv.ParseInt(number, 10, 64); err != nil {
+			return position{}
 		}
 	}
 	lineage, revision, ok := xds.ParseDomainVersion(version)
 	if !ok {
 		return position{}
 	}
-	return position{lineage: lineage, revision: revision, rule: rule}
+	return position{lineage: lineage, revision: revision, rule: rule, began: began, from: from}
 }
 
 func (p position) String() string {
@@ -46,7 +64,7 @@ func (p position) String() string {
 	case p.revision == 0:
 		return ""
 	case p.rule != "":
-		return xds.DomainVersion(p.lineage, p.revision) + "#" + p.rule
+		return xds.DomainVersion(p.lineage, p.revision) + "#" + p.rule + "." + strconv.FormatInt(p.began, 10) + "." + p.from
 	}
 	return xds.DomainVersion(p.lineage, p.revision)
 }

@@ -24,26 +24,34 @@ const (
 // record is one node in one domain: what is stored, and what stands behind it.
 type record struct {
 	rollout.Node
-	lineage string // of the revisions in Node; those of another history mean nothing
+	holds   int64  // the revision the node has, of Node.Lineage
+	lineage string // of the other revisions in Node; those of another history mean nothing
+	// alien: what the node holds is of a history that the one served here may not take the place of.
+	alien bool
 	// refused holds the rules whose newest version the node does not have, by resource name. A refusal stands until the
 	// node takes another version of the rule; under the domain's own name stands one of a whole revision.
 	refused map[string]refusal
+	// reported are the break-glass freezes that were handed on.
+	reported map[string]struct{}
 }
 
 type refusal struct {
-	revision int64 // that made the refused version
+	revision int64  // that made the refused version
+	what     string // tells the refused content from another
 	reason   string
 	// unexplained: the node offered something older when it connected. It is sent the rule once more and will say why.
 	unexplained bool
 }
 
 // offered applies what the node says on its first request that it holds: "domain" at its revision, and "domain/rule" for
-// each rule whose newest version it refused. Head is the lineage served here.
-func (r *record) offered(versions map[string]string, head string) {
+// each rule whose newest version it refused. S is what is served here; nil before the database has been read.
+func (r *record) offered(versions map[string]string, s *state) {
 	lineage, revision, ok := xds.ParseDomainVersion(versions[r.Domain])
-	if !ok || head != "" && lineage != head {
-		// It holds nothing, or revisions of another history. Either way everything will be sent.
+	r.Lineage, r.holds = lineage, revision
+	if !ok || s != nil && lineage != s.lineage {
+		// It holds nothing, or revisions of another history. Either way everything will be sent, or nothing.
 		r.forget("")
+		r.judge(s)
 		return
 	}
 	if lineage != r.lineage {
@@ -63,25 +71,42 @@ func (r *record) offered(versions map[string]string, head string) {
 		}
 		r.refused[name] = known
 	}
+	r.judge(s)
+}
+
+// judge says whether the node may follow the history that is served, which may have become another one, and writes that
+// and the standing refusals into the node's state.
+func (r *record) judge(s *state) {
+	if s != nil {
+		r.alien = s.foreign(position{lineage: r.Lineage})
+		if r.lineage != "" && r.lineage != s.lineage {
+			r.forget("")
+		}
+		if r.lineage == "" && r.Lineage == s.lineage { // the history is the one it had again
+			r.lineage, r.Sent, r.Acked = r.Lineage, r.holds, r.holds
+		}
+	}
 	r.settle()
 }
 
-// forget ends what is known of the revisions the node has, since it has none of this lineage.
+// forget ends what is known of the revisions the node was sent and took, since they are of no lineage that counts.
 func (r *record) forget(lineage string) {
 	r.lineage = lineage
-	r.Sent, r.Acked, r.Nacked, r.NackReason = 0, 0, 0, ""
+	r.Sent, r.Acked, r.Nacked = 0, 0, 0
 	clear(r.refused)
 }
 
 func (r *record) wasSent(s *sent) {
 	if r.lineage != s.lineage {
 		r.forget(s.lineage)
+		r.settle()
 	}
 	r.Sent = s.revision
 }
 
 // acked: all of the revision is in force, and with it other versions of the rules it held.
 func (r *record) acked(s *sent) {
+	r.Lineage, r.holds = s.lineage, s.revision
 	if r.lineage != s.lineage {
 		return // sent before the history changed
 	}
@@ -89,47 +114,94 @@ func (r *record) acked(s *sent) {
 	if len(r.refused) > 0 {
 		r.taken(s.contents())
 	}
-	r.settle()
 }
 
-// nacked: of the revision, all is in force but the rules that the details name; without details, none of it.
-// Acked stays, since that revision is not what the node has.
-func (r *record) nacked(s *sent, detail *status.Status) {
+// nacked: of the revision, all is in force but the rules that the details name; without details, none of it. It returns
+// the rules of which the node holds no version.
+//
+// Acked stays where it is, since this revision is not what the node has; unless it refuses only what it had refused
+// before.
+func (r *record) nacked(s *sent, detail *status.Status) []want {
 	if r.lineage != s.lineage {
-		return
+		return nil
 	}
 	contents := s.contents()
-	named := map[string]refusal{}
+	named, wants, partly := r.named(s, contents, detail)
+	if len(named) == 0 && !partly {
+		named[r.Domain] = refusal{revision: s.revision, reason: printable(detail.GetMessage())}
+	}
+	news := false
+	for name, why := range named {
+		if was, ok := r.refused[name]; ok && !was.unexplained && was.what != "" && was.what == why.what {
+			why.revision = was.revision
+			named[name] = why
+			continue
+		}
+		news = true
+	}
+	if _, whole := named[r.Domain]; !whole {
+		r.Lineage, r.holds = s.lineage, s.revision
+		r.taken(contents)
+	}
+	maps.Copy(r.refused, named)
+	if !news {
+		r.Acked = s.revision
+	}
+	return wants
+}
+
+// named reads the details of a refusal: what is refused of the response, and of which rules the node holds nothing.
+// Partly reports that a last good version is among them: the newest one's refusal stands as it is.
+func (r *record) named(
+	s *sent, contents map[string]*discovery.Resource, detail *status.Status,
+) (named map[string]refusal, wants []want, partly bool) {
+	named = map[string]refusal{}
 	for _, d := range detail.GetDetails() {
 		var rejection xdspb.Rejection
 		if d.UnmarshalTo(&rejection) != nil {
 			continue // a detail of another kind
 		}
-		if resource := contents[rejection.GetRule()]; resource != nil {
-			named[rejection.GetRule()] = refusal{revision: s.revisionOf(resource), reason: printable(rejection.GetReason())}
+		name := rejection.GetRule()
+		domain, rule := xds.SplitName(name)
+		resource := contents[name]
+		if domain == r.Domain && rule == xds.Settings {
+			resource = contents[domain]
+		}
+		switch {
+		case resource == nil: // not sent
+		case xds.IsLastGood(resource):
+			partly = true
+		default:
+			why := s.refused(name, resource, rejection.GetReason())
+			named[name] = why
+			if !rejection.GetHolds() && rule != "" && rule != xds.Settings {
+				wants = append(wants, want{rule: rule, version: resource.GetVersion(), revision: why.revision})
+			}
 		}
 	}
-	if len(named) == 0 {
-		named[r.Domain] = refusal{revision: s.revision, reason: printable(detail.GetMessage())}
-	}
-	if _, whole := named[r.Domain]; !whole {
-		r.taken(contents)
-	}
-	maps.Copy(r.refused, named)
-	r.settle()
+	return named, wants, partly
 }
 
-// taken ends the refusals of whatever was in the step.
+// taken ends the refusals of whatever was in the step, which the domain's settings always are.
 func (r *record) taken(contents map[string]*discovery.Resource) {
+	_, all := contents[xds.RuleName(r.Domain, xds.Everything)]
 	maps.DeleteFunc(r.refused, func(name string, _ refusal) bool {
-		_, ok := contents[name]
-		return ok
+		resource, sent := contents[name]
+		_, rule := xds.SplitName(name)
+		return all || rule == xds.Settings || sent && !xds.IsLastGood(resource)
 	})
+}
+
+// hasAllRules reports that no rule is refused.
+func (r *record) hasAllRules() bool {
+	_, settings := r.refused[xds.RuleName(r.Domain, xds.Settings)]
+	return len(r.refused) == 0 || settings && len(r.refused) == 1
 }
 
 // settle writes the standing refusals into the node's state.
 func (r *record) settle() {
 	var reasons []string
+	r.Refused = nil
 	newest := int64(0)
 	refusedAt := map[int64]bool{}
 	for i, name := range slices.Sorted(maps.Keys(r.refused)) {
@@ -140,6 +212,14 @@ func (r *record) settle() {
 		} else {
 			refusedAt[why.revision] = true
 		}
+		_, rule := xds.SplitName(name)
+		isRule := rule != "" && rule != xds.Settings
+		if isRule && len(r.Refused) < maxReasons {
+			r.Refused = append(r.Refused, printable(rule))
+		}
+		if !isRule {
+			name = r.Domain
+		}
 		if i < maxReasons {
 			reasons = append(reasons, printable(name)+": "+why.reason)
 		}
@@ -148,6 +228,10 @@ func (r *record) settle() {
 		reasons = append(reasons, fmt.Sprintf("and %d more", more))
 	}
 	r.NackReason = strings.Join(reasons, "; ")
+	if r.alien {
+		r.NackReason = fmt.Sprintf("holds revision %d of the history %s, which this control plane's database does not continue; "+
+			"an admin lets it follow with: rulectl sidecar adopt %s", r.holds, r.Lineage, r.Lineage)
+	}
 	if newest > 0 {
 		r.Nacked = newest
 	}

@@ -13,6 +13,7 @@ import (
 	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 
 	"github.com/headgate/headgate/rules/rollout"
+	"github.com/headgate/headgate/rules/rollout/access"
 	"github.com/headgate/headgate/xds"
 )
 
@@ -23,6 +24,9 @@ type store struct {
 	saves int
 	tries int
 	nodes map[recordKey]rollout.Node
+
+	forgot []time.Time
+	taken  []rollout.Taken
 }
 
 func (s *store) SaveNodes(_ context.Context, nodes []rollout.Node) error {
@@ -43,6 +47,22 @@ func (s *store) SaveNodes(_ context.Context, nodes []rollout.Node) error {
 }
 
 func (s *store) Nodes(context.Context, string) ([]rollout.Node, error) { return nil, nil }
+
+func (s *store) ForgetNodes(_ context.Context, seenBefore time.Time) (int64, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.forgot = append(s.forgot, seenBefore)
+	return 0, s.err
+}
+
+func (s *store) SaveTaken(_ context.Context, taken []rollout.Taken) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.taken = append(s.taken, taken...)
+	return s.err
+}
+
+func (s *store) Taken(context.Context, string) ([]rollout.Taken, error) { return nil, nil }
 
 func (s *store) fail(err error) {
 	s.mu.Lock()
@@ -65,59 +85,77 @@ func (s *store) counts() (tries, saves, nodes int) {
 
 func newStore() *store { return &store{nodes: map[recordKey]rollout.Node{}} }
 
+func newTestFleet(t testing.TB, s rollout.Fleet, o FleetOptions) *Fleet {
+	t.Helper()
+	f, err := NewFleet(s, NewCache(CacheOptions{}), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+func newTestPeer(f *Fleet) *peer {
+	p := newPeer(f.cache, f)
+	p.identity = access.Local("test")
+	return p
+}
+
 func hello(node string) *discovery.DeltaDiscoveryRequest {
 	return &discovery.DeltaDiscoveryRequest{
 		TypeUrl: xds.TypeURL, Node: &core.Node{Id: node}, ResourceNamesSubscribe: []string{"api"},
 	}
 }
 
-func push(f *Fleet, stream, revision int64) string {
+// push sends a revision on the stream and returns its nonce.
+func (p *peer) push(revision int64) string {
 	nonce := fmt.Sprint(revision)
-	f.onResponse(stream, &discovery.DeltaDiscoveryResponse{
+	p.fleet.onResponse(p, &discovery.DeltaDiscoveryResponse{
 		Nonce: nonce, Resources: []*discovery.Resource{{Name: "api", Version: xds.DomainVersion("one", revision)}},
 	})
 	return nonce
 }
 
-func ack(t *testing.T, f *Fleet, stream int64, nonce string) {
+func (p *peer) ack(t *testing.T, nonce string) {
 	t.Helper()
-	if err := f.onRequest(stream, &discovery.DeltaDiscoveryRequest{TypeUrl: xds.TypeURL, ResponseNonce: nonce}); err != nil {
+	if err := p.fleet.onRequest(p, &discovery.DeltaDiscoveryRequest{TypeUrl: xds.TypeURL, ResponseNonce: nonce}); err != nil {
 		t.Fatal(err)
 	}
 }
 
-func open(t *testing.T, f *Fleet, stream int64, node string) {
+func open(t *testing.T, f *Fleet, node string) *peer {
 	t.Helper()
-	if err := f.onRequest(stream, hello(node)); err != nil {
+	p := newTestPeer(f)
+	if err := f.onRequest(p, hello(node)); err != nil {
 		t.Fatal(err)
 	}
+	return p
 }
 
 func TestNewerStreamOfANodeWins(t *testing.T) {
 	t.Parallel()
 	s := newStore()
-	f := NewFleet(s, NewCache(CacheOptions{}), nil)
-	open(t, f, 1, "n1")
-	late := push(f, 1, 3)
-	open(t, f, 2, "n1")
-	ack(t, f, 2, push(f, 2, 4))
-	ack(t, f, 1, late)
-	f.onClosed(1)
+	f := newTestFleet(t, s, FleetOptions{})
+	old := open(t, f, "n1")
+	late := old.push(3)
+	newer := open(t, f, "n1")
+	newer.ack(t, newer.push(4))
+	old.ack(t, late)
+	f.onClosed(old)
 	if err := f.save(t.Context(), time.Second); err != nil {
 		t.Fatal(err)
 	}
 	if n := s.node("n1"); !n.Connected || n.Acked != 4 || n.Sent != 4 {
 		t.Errorf("the old stream changed the node: %+v", n)
 	}
-	f.onClosed(2)
+	f.onClosed(newer)
 	if err := f.save(t.Context(), time.Second); err != nil {
 		t.Fatal(err)
 	}
 	if n := s.node("n1"); n.Connected {
 		t.Errorf("still connected: %+v", n)
 	}
-	if len(f.records)+len(f.streams)+len(f.current)+len(f.dirty) != 0 {
-		t.Errorf("a node that left leaves %d records, %d streams, %d current, %d dirty", len(f.records), len(f.streams), len(f.current), len(f.dirty))
+	if len(f.records)+len(f.current)+len(f.dirty) != 0 {
+		t.Errorf("a node that left leaves %d records, %d current, %d dirty", len(f.records), len(f.current), len(f.dirty))
 	}
 }
 
@@ -125,15 +163,15 @@ func TestSavesTheNewestStateWhenTheStoreIsBack(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := newStore()
-		f := NewFleet(s, NewCache(CacheOptions{}), nil)
+		f := newTestFleet(t, s, FleetOptions{})
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
 		go func() { _ = f.Run(ctx); close(done) }()
 
 		s.fail(errors.New("database is away"))
-		open(t, f, 1, "n1")
+		p := open(t, f, "n1")
 		for revision := int64(1); revision <= 50; revision++ {
-			ack(t, f, 1, push(f, 1, revision))
+			p.ack(t, p.push(revision))
 			time.Sleep(time.Second) // of the bubble
 		}
 		if n, _, _ := s.counts(); n < 8 || n > 40 {
@@ -144,7 +182,7 @@ func TestSavesTheNewestStateWhenTheStoreIsBack(t *testing.T) {
 		if n := s.node("n1"); n.Acked != 50 || !n.Connected {
 			t.Errorf("saved %+v", n)
 		}
-		f.onClosed(1)
+		f.onClosed(p)
 		cancel()
 		<-done
 		if n := s.node("n1"); n.Connected || n.Acked != 50 {
@@ -157,14 +195,14 @@ func TestOpenStreamsAreSeenEveryTenSeconds(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := newStore()
-		f := NewFleet(s, NewCache(CacheOptions{}), nil)
+		f := newTestFleet(t, s, FleetOptions{})
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
 		go func() { _ = f.Run(ctx); close(done) }()
-		open(t, f, 1, "stays")
-		open(t, f, 2, "leaves")
+		open(t, f, "stays")
+		leaves := open(t, f, "leaves")
 		time.Sleep(15 * time.Second)
-		f.onClosed(2)
+		f.onClosed(leaves)
 		time.Sleep(60 * time.Second)
 		if silent := time.Since(s.node("stays").Seen); silent > seenEvery {
 			t.Errorf("seen %v ago", silent)
@@ -184,9 +222,9 @@ func TestChangesDuringAWriteShareTheNext(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := newStore()
-		f := NewFleet(s, NewCache(CacheOptions{}), nil)
+		f := newTestFleet(t, s, FleetOptions{})
 		for i := range int64(1000) {
-			open(t, f, i, fmt.Sprintf("n%d", i))
+			open(t, f, fmt.Sprintf("n%d", i))
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})

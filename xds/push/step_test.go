@@ -4,6 +4,7 @@ import (
 	"maps"
 	"testing"
 
+	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"pgregory.net/rapid"
 
 	"github.com/headgate/headgate/rules"
@@ -14,18 +15,56 @@ import (
 func TestPositionComesBackAsText(t *testing.T) {
 	t.Parallel()
 	for _, want := range []position{
-		{}, {absent: true}, {lineage: "l", revision: 5}, {lineage: "l", revision: 5, rule: "login"}, {lineage: "a@b#c", revision: 1, rule: "x"},
+		{},
+		{absent: true},
+		{lineage: "l", revision: 5},
+		{lineage: "l", revision: 5, rule: "login", began: 3, from: "l"},
+		{lineage: "a@b", revision: 1, rule: "x"},
 	} {
 		if got := parsePosition(want.String()); got != want {
 			t.Errorf("%q came back as %+v, want %+v", want.String(), got, want)
 		}
 	}
-	for _, text := range []string{"", "l", "l@", "l@0", "@1", "l@x#y", "#@"} {
+	for _, text := range []string{"", "l", "l@", "l@0", "@1", "l@x#y", "#@", "l@1#a", "l@1#a.x"} {
 		if got := parsePosition(text); got != (position{}) {
 			t.Errorf("%q is read as %+v", text, got)
 		}
 	}
 }
+
+// The rule moved on while its last good version was looked up: it is sent no more, and not kept either.
+func TestLastGoodIsOnlyForTheNewestVersion(t *testing.T) {
+	t.Parallel()
+	spec := rules.Spec{Limits: []rules.Limit{{Algorithm: rules.TokenBucket, Rate: rules.Rate{Amount: 1, Window: 1e9, Burst: 1}}}}
+	s, err := (&state{}).after(rollout.Changes{
+		Head: 2, Lineage: "l", Domains: []rules.Domain{{Name: "d", Revision: 2}},
+		Rules: []rules.Rule{{Domain: "d", Name: "a", UID: "u", Revision: 2, Stable: &rules.Version{Number: 2, Spec: spec}}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	stand := &discovery.Resource{Name: "d/a", Version: "older"}
+	newest := s.domains["d"].find("a").GetVersion()
+	at := &held{domain: "d", at: position{lineage: "l", revision: 2}}
+	for refused, want := range map[string]int{newest: 2, "what was the newest": 0} {
+		p := newPeer(nil, nil)
+		p.good["d"] = []lastGood{{want: want30(refused), resource: stand}}
+		if got := p.lastGood(s, at, 1000); len(got) != want || len(p.good["d"]) != 0 {
+			t.Errorf("for %s: got %v, and %d are left", refused, got, len(p.good["d"]))
+		}
+	}
+	p := newPeer(nil, nil)
+	p.good["d"] = []lastGood{{want: want30(newest), resource: stand}}
+	ahead := &held{domain: "d", at: position{lineage: "l", revision: 3}}
+	foreign := &held{domain: "d", at: position{lineage: "x", revision: 1}}
+	for _, h := range []*held{ahead, foreign} {
+		if got := p.lastGood(s, h, 1000); len(got) != 0 || len(p.good["d"]) != 1 {
+			t.Errorf("at %s: got %v, and %d are left", h.at, got, len(p.good["d"]))
+		}
+	}
+}
+
+func want30(version string) want { return want{rule: "a", version: version, revision: 2} }
 
 // Whatever changes between the parts of whatever size, a client that adds up what it is sent holds exactly the head when
 // the domain's resource arrives.
@@ -39,9 +78,11 @@ func TestPropertyStepsAddUpToTheHead(t *testing.T) {
 			revision := s.head + 1
 			changes := rollout.Changes{Head: revision, Lineage: "l", Domains: []rules.Domain{{Name: "d", Revision: revision}}}
 			for _, name := range rapid.SliceOfNDistinct(rapid.SampledFrom([]string{"a", "b", "c", "d", "e", "f"}), 1, 6, rapid.ID).Draw(t, "touched") {
-				changes.Rules = append(changes.Rules, rules.Rule{
-					Domain: "d", Name: name, UID: "u", Revision: revision, Stable: &rules.Version{Number: revision, Spec: spec},
-				})
+				r := rules.Rule{Domain: "d", Name: name, UID: "u", Revision: revision}
+				if rapid.IntRange(0, 2).Draw(t, "deleted") > 0 {
+					r.Stable = &rules.Version{Number: revision, Spec: spec}
+				}
+				changes.Rules = append(changes.Rules, r)
 			}
 			next, err := s.after(changes)
 			if err != nil {
@@ -66,9 +107,21 @@ func TestPropertyStepsAddUpToTheHead(t *testing.T) {
 				}
 				continue
 			}
-			part, next := d.step(at, rapid.IntRange(1, 600).Draw(t, "limit"))
+			var response discovery.DeltaDiscoveryResponse
+			next := d.step(at, rapid.IntRange(1, 600).Draw(t, "limit"), &response)
+			part := response.GetResources()
 			if len(part) == 0 {
 				t.Fatal("an empty part")
+			}
+			if at == (position{}) && len(response.GetRemovedResources()) > 0 {
+				t.Fatalf("a client that has nothing is told of %v", response.GetRemovedResources())
+			}
+			for _, name := range response.GetRemovedResources() {
+				if name == "d/"+xds.Everything {
+					clear(holds)
+					clear(collected)
+				}
+				collected[name] = ""
 			}
 			for _, r := range part {
 				collected[r.GetName()] = r.GetVersion()
@@ -76,6 +129,7 @@ func TestPropertyStepsAddUpToTheHead(t *testing.T) {
 			at = parsePosition(next.String())
 			if _, rule := xds.SplitName(part[len(part)-1].GetName()); rule == "" {
 				maps.Copy(holds, collected)
+				maps.DeleteFunc(holds, func(_, version string) bool { return version == "" })
 				clear(collected)
 				if !maps.Equal(holds, truth) {
 					t.Fatalf("committed %v, the head is %v", holds, truth)

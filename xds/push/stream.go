@@ -1,6 +1,8 @@
 package push
 
 import (
+	"cmp"
+
 	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 
 	"github.com/headgate/headgate/xds"
@@ -8,11 +10,7 @@ import (
 
 // stream is one open stream and the responses on it that have no answer yet.
 type stream struct {
-	id   int64
-	node string
-	// instance tells one run of the node's program from another; "" where it does not say.
-	instance string
-	program  string
+	nodeInfo
 	// parts holds, for each domain the stream subscribes to, what was sent since its last commit.
 	parts map[string][]*discovery.DeltaDiscoveryResponse
 	sent  map[string]*sent // by nonce
@@ -57,22 +55,29 @@ func (s *stream) sending(response *discovery.DeltaDiscoveryResponse) *sent {
 func (s *sent) contents() map[string]*discovery.Resource {
 	all := map[string]*discovery.Resource{}
 	for _, part := range s.parts {
-		for _, r := range part.GetResources() {
-			all[r.GetName()] = r
-		}
 		for _, name := range part.GetRemovedResources() {
 			all[name] = nil
+		}
+		for _, r := range part.GetResources() {
+			all[r.GetName()] = r
 		}
 	}
 	return all
 }
 
-// revisionOf is the revision that made the resource what it is, and so the one a refusal of it speaks of: a step may
-// join several.
-func (s *sent) revisionOf(r *discovery.Resource) int64 {
+// refused describes the refusal of a resource in the response: which content it speaks of, and the revision that made it
+// what it is, since a step may join several.
+func (s *sent) refused(name string, r *discovery.Resource, reason string) refusal {
+	why := refusal{revision: s.revision, what: r.GetVersion(), reason: printable(reason)}
 	body, err := xds.Unwrap(r)
-	if err != nil || body.GetRule() == nil {
-		return s.revision
+	if err != nil {
+		return why
 	}
-	return body.GetRule().GetRevision()
+	if _, rule := xds.SplitName(name); rule == xds.Settings {
+		why.what = string(body.GetDomain().GetSettings()) // the domain's own version is another one with each revision
+		why.revision = cmp.Or(body.GetDomain().GetSettingsRevision(), s.revision)
+	} else if body.GetRule() != nil {
+		why.revision = body.GetRule().GetRevision()
+	}
+	return why
 }

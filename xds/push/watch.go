@@ -15,6 +15,7 @@ import (
 
 // watch is one open question of a stream: tell me when a domain of mine moves.
 type watch struct {
+	peer *peer
 	req  *cache.DeltaRequest
 	out  chan cache.DeltaResponse
 	held []held // by domain
@@ -31,8 +32,8 @@ type held struct {
 }
 
 // newWatch copies what it needs from the subscription, whose maps belong to the server and change after cancel.
-func newWatch(req *cache.DeltaRequest, sub cache.Subscription, out chan cache.DeltaResponse) (*watch, error) {
-	w := &watch{req: req, out: out}
+func newWatch(p *peer, req *cache.DeltaRequest, sub cache.Subscription, out chan cache.DeltaResponse) (*watch, error) {
+	w := &watch{peer: p, req: req, out: out}
 	for _, name := range slices.Sorted(maps.Keys(sub.SubscribedResources())) {
 		if problem := rules.CheckName(name); problem != "" {
 			return nil, fmt.Errorf("%w: subscribe to domains: %s", rules.ErrInvalid, problem)
@@ -66,18 +67,35 @@ func (w *watch) next(s *state, limit int) cache.DeltaResponse {
 			pick = h
 		}
 	}
-	if pick == nil {
-		return nil
+	response := &discovery.DeltaDiscoveryResponse{
+		TypeUrl:           xds.TypeURL,
+		SystemVersionInfo: xds.DomainVersion(s.lineage, s.head),
 	}
-	body, at := pick.step(s, limit)
+	if pick != nil {
+		return w.response(response, pick, pick.step(s, limit, response))
+	}
+	for i := range w.held {
+		h := &w.held[i]
+		if response.Resources = w.peer.lastGood(s, h, limit); len(response.GetResources()) > 0 {
+			return w.response(response, h, h.at)
+		}
+	}
+	return nil
+}
+
+// response is the client's own, since the server writes the nonce into it, around resources that are shared.
+func (w *watch) response(body *discovery.DeltaDiscoveryResponse, served *held, at position) cache.DeltaResponse {
 	return &cache.DeltaPassthroughResponse{
 		DeltaRequest:           w.req,
 		DeltaDiscoveryResponse: body,
-		NextVersionMap:         w.versions(pick, at),
+		NextVersionMap:         w.versions(served, at),
 	}
 }
 
 func (h *held) lags(s *state) bool {
+	if s.foreign(h.at) {
+		return false // its rules stay in force until an admin says that they are replaced
+	}
 	d := s.domains[h.domain]
 	if d == nil {
 		// A client that is ahead of this replica knows the domain from a revision that has not arrived here.
@@ -87,47 +105,45 @@ func (h *held) lags(s *state) bool {
 	return d.lags(h.at) || len(h.standing) > 0 && !d.ahead(h.at)
 }
 
-// step returns a response of the client's own, since the server writes the nonce into it, around resources that are
-// shared.
-func (h *held) step(s *state, limit int) (*discovery.DeltaDiscoveryResponse, position) {
+// step fills the response and returns where the client stands with it.
+func (h *held) step(s *state, limit int, response *discovery.DeltaDiscoveryResponse) position {
 	d := s.domains[h.domain]
 	if d == nil {
-		return &discovery.DeltaDiscoveryResponse{
-			TypeUrl:           xds.TypeURL,
-			SystemVersionInfo: xds.DomainVersion(s.lineage, s.head),
-			RemovedResources:  []string{h.domain},
-		}, position{absent: true}
-	}
-	response := &discovery.DeltaDiscoveryResponse{
-		TypeUrl:           xds.TypeURL,
-		SystemVersionInfo: xds.DomainVersion(s.lineage, s.head),
+		response.RemovedResources = []string{h.domain}
+		return position{absent: true}
 	}
 	at := h.at
 	if d.lags(h.at) {
-		response.Resources, at = d.step(h.at, limit)
+		at = d.step(h.at, limit, response)
 	} else {
 		response.Resources = []*discovery.Resource{d.own()}
 	}
 	if h.at.lineage == d.lineage {
 		h.again(d, response)
 	}
-	return response, at
+	return at
 }
 
-// again puts the refused rules in front of a step that does not have them anyway.
+// again puts the refused rules in front of a step that does not have them anyway. The domain's settings come with the
+// domain.
 func (h *held) again(d *domain, response *discovery.DeltaDiscoveryResponse) {
 	var front []*discovery.Resource
+	var gone []string
 	for _, rule := range slices.Sorted(maps.Keys(h.standing)) {
 		r := d.find(rule)
 		switch {
+		case rule == xds.Settings:
 		case r == nil:
-			response.RemovedResources = append(response.RemovedResources, xds.RuleName(h.domain, rule))
+			gone = append(gone, xds.RuleName(h.domain, rule))
 		case !slices.Contains(response.GetResources(), r):
 			front = append(front, r)
 		}
 	}
 	if len(front) > 0 {
 		response.Resources = slices.Concat(front, response.GetResources())
+	}
+	if len(gone) > 0 {
+		response.RemovedResources = slices.Compact(slices.Sorted(slices.Values(slices.Concat(gone, response.GetRemovedResources()))))
 	}
 }
 

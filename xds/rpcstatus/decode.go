@@ -67,6 +67,8 @@ func FromError(err error) error {
 		e.cause = &rules.ValidationError{Problems: problems(violations, meta[metaPositions])}
 	case meta[metaRule] != "" && errors.Is(k.err, rules.ErrConflict):
 		e.cause = &rules.ConflictError{Rule: meta[metaRule], State: meta[metaState], Hint: meta[metaHint]}
+	case meta[metaRule] != "" && errors.Is(k.err, rules.ErrGuarded):
+		e.cause = &rules.GuardError{Rule: meta[metaRule], Danger: meta[metaDanger], Way: meta[metaWay]}
 	}
 	return e
 }

@@ -21,6 +21,8 @@ const (
 	metaRule      = "rule"
 	metaState     = "state"
 	metaHint      = "hint"
+	metaDanger    = "danger"
+	metaWay       = "way"
 	metaPositions = "positions" // of the field violations, in their order
 )
 
@@ -49,6 +51,7 @@ func ToStatus(err error) (s *status.Status, known bool) {
 	details := []protoadapt.MessageV1{info}
 	var invalid *rules.ValidationError
 	var conflict *rules.ConflictError
+	var guard *rules.GuardError
 	switch {
 	case errors.As(err, &invalid):
 		info.Metadata = map[string]string{metaPositions: positions(invalid.Problems)}
@@ -56,6 +59,10 @@ func ToStatus(err error) (s *status.Status, known bool) {
 	case errors.As(err, &conflict):
 		info.Metadata = map[string]string{
 			metaRule: utf8Text(conflict.Rule), metaState: utf8Text(conflict.State), metaHint: utf8Text(conflict.Hint),
+		}
+	case errors.As(err, &guard):
+		info.Metadata = map[string]string{
+			metaRule: utf8Text(guard.Rule), metaDanger: utf8Text(guard.Danger), metaWay: utf8Text(guard.Way),
 		}
 	}
 	s = status.New(k.code, utf8Text(err.Error()))

@@ -23,6 +23,8 @@ func kinds() []kind {
 		{rules.ErrInvalid, codes.InvalidArgument, "INVALID"},
 		{rules.ErrConflict, codes.Aborted, "CONFLICT"},
 		{rules.ErrNotFound, codes.NotFound, "NOT_FOUND"},
+		{rules.ErrGuarded, codes.FailedPrecondition, "GUARDED"},
+		{rules.ErrUnauthenticated, codes.Unauthenticated, "UNAUTHENTICATED"},
 		{rules.ErrForbidden, codes.PermissionDenied, "FORBIDDEN"},
 		{rules.ErrUnavailable, codes.Unavailable, "UNAVAILABLE"},
 		{context.DeadlineExceeded, codes.DeadlineExceeded, "DEADLINE_EXCEEDED"},
@@ -45,9 +47,6 @@ func kindFor(reason string, code codes.Code) (kind, bool) {
 		if k.reason == reason {
 			return k, true
 		}
-	}
-	if code == codes.Unauthenticated {
-		return kind{err: rules.ErrForbidden, code: code}, true
 	}
 	for _, k := range kinds() {
 		if k.code == code {

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	"go.uber.org/goleak"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -48,7 +49,7 @@ func calls(t *testing.T, err error) (log string, unary, stream error) {
 	t.Helper()
 	var out bytes.Buffer
 	logger := slog.New(slog.NewTextHandler(&out, nil))
-	server := grpc.NewServer(grpc.UnaryInterceptor(rpcstatus.UnaryServer(logger)), grpc.StreamInterceptor(rpcstatus.StreamServer(logger)))
+	server := grpc.NewServer(grpc.UnaryInterceptor(rpcstatus.UnaryServer(logger, nil)), grpc.StreamInterceptor(rpcstatus.StreamServer(logger, nil)))
 	healthpb.RegisterHealthServer(server, failing{err: err})
 	listener := bufconn.Listen(1 << 20)
 	served := make(chan error, 1)
@@ -83,6 +84,7 @@ func TestEveryKindRoundTrips(t *testing.T) {
 	t.Parallel()
 	for _, kind := range []error{
 		rules.ErrInvalid, rules.ErrNotFound, rules.ErrConflict, rules.ErrForbidden, rules.ErrUnavailable,
+		rules.ErrGuarded, rules.ErrUnauthenticated,
 		context.Canceled, context.DeadlineExceeded,
 	} {
 		t.Run(kind.Error(), func(t *testing.T) {
@@ -153,6 +155,56 @@ func TestConflictErrorKeepsItsFacts(t *testing.T) {
 	}
 }
 
+func TestGuardErrorKeepsItsFacts(t *testing.T) {
+	t.Parallel()
+	want := &rules.GuardError{Rule: "a/b", Danger: "makes the limit 10 times smaller", Way: "say --yes"}
+	_, unary, stream := calls(t, fmt.Errorf("apply a: %w", want))
+	for _, got := range []error{unary, stream} {
+		var guard *rules.GuardError
+		if !errors.As(got, &guard) || !errors.Is(got, rules.ErrGuarded) {
+			t.Fatalf("got %v (%T), want a GuardError", got, got)
+		}
+		if diff := cmp.Diff(want, guard); diff != "" {
+			t.Errorf("-want +got\n%s", diff)
+		}
+	}
+}
+
+func TestRefusedCallsAreCountedByMethodAndCode(t *testing.T) {
+	t.Parallel()
+	log, refused := slog.New(slog.DiscardHandler), rpcstatus.NewRefused()
+	unary, stream := rpcstatus.UnaryServer(log, refused), rpcstatus.StreamServer(log, refused)
+	for _, err := range []error{nil, rules.ErrForbidden, rules.ErrForbidden, rules.ErrGuarded} {
+		_, got := unary(t.Context(), nil, &grpc.UnaryServerInfo{FullMethod: "/a/B"}, func(context.Context, any) (any, error) { return nil, err })
+		if (got != nil) != (err != nil) {
+			t.Errorf("got %v for %v", got, err)
+		}
+	}
+	if err := stream(nil, contextStream{ctx: t.Context()}, &grpc.StreamServerInfo{FullMethod: "/a/C"}, func(any, grpc.ServerStream) error {
+		return rules.ErrUnauthenticated
+	}); status.Code(err) != codes.Unauthenticated {
+		t.Errorf("got %v", err)
+	}
+	want := `
+		# HELP headgate_rpc_refused_total Calls that ended with an error, by method and gRPC code.
+		# TYPE headgate_rpc_refused_total counter
+		headgate_rpc_refused_total{code="FailedPrecondition",method="/a/B"} 1
+		headgate_rpc_refused_total{code="PermissionDenied",method="/a/B"} 2
+		headgate_rpc_refused_total{code="Unauthenticated",method="/a/C"} 1
+	`
+	if err := testutil.CollectAndCompare(refused, strings.NewReader(want)); err != nil {
+		t.Error(err)
+	}
+}
+
+// contextStream is a stream on which nothing is sent.
+type contextStream struct {
+	grpc.ServerStream
+	ctx context.Context
+}
+
+func (s contextStream) Context() context.Context { return s.ctx }
+
 func TestUnknownErrorSaysNothingOutside(t *testing.T) {
 	t.Parallel()
 	log, unary, stream := calls(t, errors.New("dial postgres://user:secret@db: refused"))
@@ -189,8 +241,8 @@ func TestConnectionFailureIsUnavailableAndNoAnswer(t *testing.T) {
 	if !errors.Is(err, rules.ErrUnavailable) || rpcstatus.Answered(err) {
 		t.Errorf("got %v (%T), want ErrUnavailable that no server gave", err, err)
 	}
-	if err := rpcstatus.FromError(status.Error(codes.Unauthenticated, "who are you")); !errors.Is(err, rules.ErrForbidden) {
-		t.Errorf("got %v, want ErrForbidden for Unauthenticated", err)
+	if err := rpcstatus.FromError(status.Error(codes.Unauthenticated, "who are you")); !errors.Is(err, rules.ErrUnauthenticated) {
+		t.Errorf("got %v, want ErrUnauthenticated for Unauthenticated", err)
 	}
 	if err := rpcstatus.FromError(nil); err != nil {
 		t.Errorf("got %v for nil", err)

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/headgate/headgate/rules"
+	"github.com/headgate/headgate/rules/rollout"
 	"github.com/headgate/headgate/xds/xdspb"
 )
 
@@ -28,6 +29,9 @@ type Options struct {
 	Domains []string                 // at least one, all subscribed to in the first request
 	Sink    Sink
 	File    *File // nil: nothing is kept on disk
+	// BreakGlass returns the freezes that were made at this sidecar itself, the newest first; nil: there are none. The
+	// control plane is told when the client connects, and when [Client.ReportBreakGlass] says that they changed.
+	BreakGlass func() []rollout.BreakGlass
 
 	Log        *slog.Logger          // nil: none
 	Registerer prometheus.Registerer // nil: not registered
@@ -61,9 +65,15 @@ type Client struct {
 	instance string
 
 	// Only touched by Restore and Run.
-	held        map[string]*held
-	restored    bool
-	saveFailing bool
+	held     map[string]*held
+	restored bool
+	streams  int64        // the number of the last stream
+	unsaved  bool         // something was put in force since the last save was asked for
+	saves    chan []*held // to the saver; holds one, the newest
+
+	saveFailing bool // only touched by the saver
+
+	brokenGlass chan struct{} // holds a token when the reports changed
 
 	connected atomic.Bool
 	mu        sync.Mutex
@@ -85,7 +95,7 @@ func New(o Options) (*Client, error) {
 	}
 	return &Client{
 		o: o, log: o.Log.With("component", "subscribe"), metrics: m, instance: rand.Text(),
-		held: map[string]*held{}, revisions: map[string]int64{},
+		held: map[string]*held{}, revisions: map[string]int64{}, brokenGlass: make(chan struct{}, 1),
 	}, nil
 }
 
@@ -125,23 +135,52 @@ func (c *Client) Restore() {
 func (c *Client) commit(h *held) {
 	c.o.Sink.Apply(h.update())
 	c.held[h.name] = h
+	c.unsaved = true
 	c.metrics.revision.WithLabelValues(h.name).Set(float64(h.info.Revision))
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.revisions[h.name] = h.info.Revision
 }
 
-// save writes all sets to disk. A failure is not an answer to the control plane: an acknowledgement says that the rules
-// are in force, and they are; what is lost is a start without the control plane, which is logged and counted.
-func (c *Client) save() {
-	if c.o.File == nil {
+// saveSoon hands the sets to the saver when they have changed, in place of those it has not begun with: the newest state
+// wins, and no acknowledgement waits for a disk.
+func (c *Client) saveSoon() {
+	if !c.unsaved || c.o.File == nil {
 		return
 	}
-	m := &xdspb.LastGood{}
+	c.unsaved = false
+	var sets []*held
 	for _, name := range c.o.Domains {
 		if h := c.held[name]; h != nil {
-			m.Domains = append(m.Domains, h.save())
+			sets = append(sets, h)
 		}
+	}
+	select {
+	case <-c.saves:
+	default:
+	}
+	c.saves <- sets
+}
+
+// startSaver begins to write to disk what saveSoon hands over. The function it returns ends that, with the last set
+// written.
+func (c *Client) startSaver() (stop func()) {
+	c.saves = make(chan []*held, 1)
+	var saver sync.WaitGroup
+	saver.Go(func() {
+		for sets := range c.saves {
+			c.save(sets)
+		}
+	})
+	return func() { close(c.saves); saver.Wait() }
+}
+
+// save writes the sets to disk. A failure is not an answer to the control plane: an acknowledgement says that the rules
+// are in force, and they are; what is lost is a start without the control plane, which is logged and counted.
+func (c *Client) save(sets []*held) {
+	m := &xdspb.LastGood{}
+	for _, h := range sets {
+		m.Domains = append(m.Domains, h.save())
 	}
 	err := c.o.File.Save(m)
 	switch {
@@ -207,6 +246,8 @@ const tellEvery = time.Minute
 // plane is away it tries again, and the rules stay in force.
 func (c *Client) Run(ctx context.Context) error {
 	c.Restore()
+	c.unsaved = false // it came from the disk
+	defer c.startSaver()()
 	wait := &backoff.ExponentialBackOff{
 		InitialInterval: firstWait, MaxInterval: longestWait, Multiplier: waitGrowth, RandomizationFactor: 0.5,
 	}

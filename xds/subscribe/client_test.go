@@ -3,6 +3,7 @@ package subscribe_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
@@ -202,7 +203,7 @@ func TestReconnectBringsOnlyWhatWasMissed(t *testing.T) {
 }
 
 // The control plane comes back without its database: it knows no domain, and nothing is wiped. When it has rules again,
-// they are those of another history, and take the place of all that was held.
+// they are those of another history, and take the place of all that was held once an admin says so.
 func TestC19EmptyControlPlaneDoesNotWipeTheRules(t *testing.T) {
 	t.Parallel()
 	ledger := xdstest.NewLedger()
@@ -210,6 +211,9 @@ func TestC19EmptyControlPlaneDoesNotWipeTheRules(t *testing.T) {
 	client := run(t, settings{conn: xdstest.Start(t, ledger, xdstest.Options{}).Conn(t)})
 	ledger.WaitNode(t, "n1", "api", xdstest.Acked(1))
 	ledger.Restore("two")
+	ledger.WaitNode(t, "n1", "api", func(n rollout.Node) bool { return n.Lineage == "one" && n.NackReason != "" })
+	ledger.Put(t, "other", "61/min", "b")
+	ledger.Replace("one") // and still the domain is not known
 	harness.Eventually(t, xdstest.Patience, func() error {
 		if client.metric(t, "headgate_config_removal_ignored_total", "api") != 1 {
 			return errors.New("not told yet")
@@ -221,14 +225,9 @@ func TestC19EmptyControlPlaneDoesNotWipeTheRules(t *testing.T) {
 		t.Errorf("the sink got %d sets", n)
 	}
 	ledger.Put(t, "api", "61/min", "b")
-	client.sink.wait(t, "api", 1)
-	harness.Eventually(t, xdstest.Patience, func() error {
-		if client.sink.applies() != 2 {
-			return errors.New("not applied yet")
-		}
-		return nil
-	})
+	client.sink.wait(t, "api", 2)
 	client.sink.want(t, "api", map[string]string{"b": "61/min"})
+	ledger.WaitNode(t, "n1", "api", func(n rollout.Node) bool { return n.Acked == 2 && n.Lineage == "two" && n.NackReason == "" })
 }
 
 func TestUnknownDomainIsAnEmptySetAndReady(t *testing.T) {
@@ -259,14 +258,18 @@ func TestUnwritableDiskHoldsNothingUp(t *testing.T) {
 	ledger.Put(t, "api", "60/min", "a")
 	client := run(t, settings{conn: xdstest.Start(t, ledger, xdstest.Options{}).Conn(t), file: file})
 	ledger.WaitNode(t, "n1", "api", xdstest.Acked(1))
-	if got := client.metric(t, "headgate_config_save_failed_total", ""); got != 1 {
-		t.Errorf("headgate_config_save_failed_total %v", got)
-	}
+	harness.Eventually(t, xdstest.Patience, func() error {
+		if got := client.metric(t, "headgate_config_save_failed_total", ""); got != 1 {
+			return fmt.Errorf("headgate_config_save_failed_total %v", got)
+		}
+		return nil
+	})
 	if err := os.Mkdir(folder, 0o700); err != nil {
 		t.Fatal(err)
 	}
 	ledger.Put(t, "api", "61/min", "a")
 	ledger.WaitNode(t, "n1", "api", xdstest.Acked(2))
+	client.stop()
 	restarted := prepare(t, settings{conn: noControlPlane{}, file: file})
 	restarted.Restore()
 	restarted.sink.want(t, "api", map[string]string{"a": "61/min"})

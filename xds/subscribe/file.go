@@ -16,7 +16,10 @@ import (
 )
 
 // fileMagic begins the file and names its format. The SHA-256 of all that follows it is next, then an xdspb.LastGood.
-const fileMagic = "headgate last good rules, format 1\n"
+const (
+	fileMagic  = fileHeader + "1\n"
+	fileHeader = "headgate last good rules, format "
+)
 
 // File keeps the last good sets of a sidecar on disk. It holds the secrets of the domains: only its owner can read it.
 type File struct {
@@ -38,7 +41,7 @@ func (f *File) Load() (*xdspb.LastGood, error) {
 	}
 	body, ok := bytes.CutPrefix(b, []byte(fileMagic))
 	if !ok {
-		return nil, fmt.Errorf("load the last good rules: %s is in another format, or damaged", f.path)
+		return nil, f.otherFormat(b)
 	}
 	if len(body) < sha256.Size {
 		return nil, fmt.Errorf("load the last good rules: %s is cut short", f.path)
@@ -52,6 +55,15 @@ func (f *File) Load() (*xdspb.LastGood, error) {
 		return nil, fmt.Errorf("load the last good rules: %s: %w", f.path, err)
 	}
 	return &m, nil
+}
+
+// otherFormat says why a file does not begin as this program writes it.
+func (f *File) otherFormat(b []byte) error {
+	first, _, _ := bytes.Cut(b[:min(len(b), 2*len(fileMagic))], []byte("\n"))
+	if format, ok := bytes.CutPrefix(first, []byte(fileHeader)); ok {
+		return fmt.Errorf("load the last good rules: %s is of format %q, and this program reads format 1", f.path, format)
+	}
+	return fmt.Errorf("load the last good rules: %s is something else, or damaged", f.path)
 }
 
 // Save replaces the file in one step: after a crash at any moment there is the old one or the new one.

@@ -1,8 +1,10 @@
 package subscribe_test
 
 import (
+	"bytes"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"google.golang.org/protobuf/proto"
@@ -88,6 +90,47 @@ func TestDamagedFileIsAnErrorAndStartsEmpty(t *testing.T) {
 	if client.sink.applies() != 0 || client.Ready() {
 		t.Errorf("%d sets from a damaged file, ready %v", client.sink.applies(), client.Ready())
 	}
+}
+
+// Written by an older or a newer program: said, and not guessed at. The control plane sends everything, and the file is
+// replaced.
+func TestFileOfAnotherFormatIsReplaced(t *testing.T) {
+	t.Parallel()
+	whole, path := lastGood(t)
+	for _, format := range []string{"0", "2"} {
+		other := bytes.Replace(whole, []byte("format 1"), []byte("format "+format), 1)
+		if err := os.WriteFile(path, other, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		file := subscribe.NewFile(path)
+		if _, err := file.Load(); err == nil || !strings.Contains(err.Error(), `format "`+format+`"`) {
+			t.Fatalf("got %v, want an error that names format %s", err, format)
+		}
+		ledger := xdstest.NewLedger()
+		ledger.Put(t, "api", "60/min", "a")
+		var log syncedText
+		client := run(t, settings{conn: xdstest.Start(t, ledger, xdstest.Options{}).Conn(t), file: file, log: &log})
+		ledger.WaitNode(t, "n1", "api", xdstest.Acked(1))
+		client.stop()
+		if text := log.String(); !strings.Contains(text, "last good rules cannot be read") {
+			t.Errorf("logged %s", text)
+		}
+		if m, err := file.Load(); err != nil || len(m.GetDomains()) != 1 {
+			t.Errorf("afterwards: %v, %v", m, err)
+		}
+	}
+}
+
+// The file of a program from before settings, overrides and last good versions.
+func TestFileFromBeforeSettingsIsTaken(t *testing.T) {
+	t.Parallel()
+	file := diskFile(t)
+	if err := file.Save(held(t)); err != nil {
+		t.Fatal(err)
+	}
+	client := prepare(t, settings{conn: noControlPlane{}, file: file})
+	client.Restore()
+	client.sink.want(t, "api", map[string]string{"a": "60/min"})
 }
 
 // A file that is whole and yet says nonsense: written by another program, or by hand.

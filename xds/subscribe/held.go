@@ -21,7 +21,8 @@ type held struct {
 	info     rules.Domain    // revision 0: there is no such domain, and the set is empty
 	resource *xdspb.Resource // the domain's own; nil with revision 0
 	rules    map[string]heldRule
-	// rejected are the rules whose newest version is not the one in rules, or that have none there. By resource name.
+	// rejected are the rules whose newest version is not the one in rules, or that have none there. By resource name; the
+	// domain's shard and exemptions are among them under the name of [xds.Settings].
 	rejected map[string]*xdspb.Rejection
 }
 
@@ -31,55 +32,38 @@ type heldRule struct {
 	rule     *rules.Rule
 }
 
-// step is what arrived for a domain since its last commit.
-type step struct {
-	lineage string
-	rules   map[string]*discovery.Resource // by name
-	removed map[string]struct{}
-}
-
-func newStep(lineage string) *step {
-	return &step{lineage: lineage, rules: map[string]*discovery.Resource{}, removed: map[string]struct{}{}}
-}
-
-func (s *step) add(r *discovery.Resource) {
-	s.rules[r.GetName()] = r
-	delete(s.removed, r.GetName())
-}
-
-func (s *step) remove(name string) {
-	s.removed[name] = struct{}{}
-	delete(s.rules, name)
-}
-
 // errOlder refuses to go back in a history.
 var errOlder = errors.New("older than the revision in force")
 
-// after returns the set that the step and the domain's resource at its end lead to, and the rules in it that could not
-// be taken. An error means that nothing of it can be.
+// after returns the set that the step and the domain's resource at its end lead to, and what in it could not be taken.
+// An error means that nothing of it can be.
 //
-// A step of the same lineage is added to the set. A step of another one is a whole set, and takes the place of this one;
-// only a rule in it that cannot be taken keeps the version held, as it does in any step.
+// A step of the same lineage is added to the set, unless it is whole. A step of another one is always whole, and takes the
+// place of this set; only what cannot be taken keeps the version held, as it does in any step.
 func (h *held) after(s *step, own *discovery.Resource, check func(*rules.Rule) error) (*held, []*xdspb.Rejection, error) {
 	body, err := xds.Unwrap(own)
 	if err != nil {
 		return nil, nil, err
 	}
-	info, lineage, err := xds.DecodeDomain(own.GetName(), body)
+	domain, err := xds.DecodeDomain(own.GetName(), body)
 	if err != nil {
 		return nil, nil, err
 	}
+	if s.lineage != "" && s.lineage != domain.Lineage {
+		return nil, nil, fmt.Errorf("%w: a revision of the history %s in a response of the history %s", rules.ErrInvalid, domain.Lineage, s.lineage)
+	}
+	if h == nil {
+		h = &held{}
+	}
 	next := &held{
-		name: own.GetName(), lineage: lineage, info: info, resource: body,
+		name: own.GetName(), lineage: domain.Lineage, info: domain.Domain, resource: body,
 		rules: map[string]heldRule{}, rejected: map[string]*xdspb.Rejection{},
 	}
-	var was map[string]heldRule
-	if h != nil {
-		was = h.rules
-		if h.lineage == lineage {
-			if info.Revision < h.info.Revision {
-				return nil, nil, fmt.Errorf("%w: %d, in force is %d", errOlder, info.Revision, h.info.Revision)
-			}
+	if h.lineage == next.lineage {
+		if next.info.Revision < h.info.Revision {
+			return nil, nil, fmt.Errorf("%w: %d, in force is %d", errOlder, next.info.Revision, h.info.Revision)
+		}
+		if !s.whole {
 			maps.Copy(next.rules, h.rules)
 			maps.Copy(next.rejected, h.rejected)
 		}
@@ -90,46 +74,94 @@ func (h *held) after(s *step, own *discovery.Resource, check func(*rules.Rule) e
 	}
 	var rejections []*xdspb.Rejection
 	for _, name := range slices.Sorted(maps.Keys(s.rules)) {
-		r := s.rules[name]
-		rule, err := decodeRule(r, check)
-		if err == nil {
-			next.rules[name] = rule
-			delete(next.rejected, name)
-			continue
+		if rejection := next.take(s.rules[name], h, check); rejection != nil {
+			rejections = append(rejections, rejection)
 		}
-		if good, ok := was[name]; ok {
-			next.rules[name] = good
-		}
-		rejection := reject(name, r.GetVersion(), err)
-		next.rejected[name] = rejection
+	}
+	if rejection := next.settle(h, domain.Refused); rejection != nil {
 		rejections = append(rejections, rejection)
 	}
 	return next, rejections, nil
+}
+
+// take puts one resource of a step into the set, or says why it cannot be. Was is the set before.
+func (h *held) take(r *discovery.Resource, was *held, check func(*rules.Rule) error) *xdspb.Rejection {
+	name := r.GetName()
+	good, holds := was.rules[name]
+	rule, err := decodeRule(r, check)
+	if err == nil {
+		err = h.sound(rule, good, was)
+	}
+	if rule.resource.GetLastGood() {
+		// It stands in for a version that was refused, where there is nothing else. The refusal of the newest stands.
+		if _, refused := h.rejected[name]; !refused || holds {
+			return nil
+		}
+		if err == nil {
+			h.rules[name] = rule
+			return nil
+		}
+		return reject(name, r.GetVersion(), err, false)
+	}
+	if err == nil {
+		h.rules[name] = rule
+		delete(h.rejected, name)
+		return nil
+	}
+	if holds {
+		h.rules[name] = good
+	}
+	h.rejected[name] = reject(name, r.GetVersion(), err, holds)
+	return h.rejected[name]
+}
+
+// sound refuses what no revision holds: a rule that is newer than its revision, or older than what is in force.
+func (h *held) sound(r, good heldRule, was *held) error {
+	switch {
+	case r.rule.Revision > h.info.Revision:
+		return fmt.Errorf("%w: it is of revision %d, in a step to revision %d", rules.ErrInvalid, r.rule.Revision, h.info.Revision)
+	case good.rule != nil && was.lineage == h.lineage && r.rule.Revision < good.rule.Revision:
+		return fmt.Errorf("%w: %d, in force is %d", errOlder, r.rule.Revision, good.rule.Revision)
+	}
+	return nil
+}
+
+// settle keeps the shard and the exemptions of the set before where those of this revision were refused, and says so.
+func (h *held) settle(was *held, refused error) *xdspb.Rejection {
+	name := xds.RuleName(h.name, xds.Settings)
+	if refused == nil {
+		delete(h.rejected, name)
+		return nil
+	}
+	h.info.Shard, h.info.Exempt = was.info.Shard, was.info.Exempt
+	h.rejected[name] = reject(name, "", fmt.Errorf("shard and exemptions stay as they were: %w", refused), was.resource != nil)
+	return h.rejected[name]
 }
 
 // maxReason bounds the text of a rejection, in bytes.
 const maxReason = 512
 
 // reject says why a resource cannot be taken, in a text that fits everywhere it goes: message, disk, log.
-func reject(name, version string, why error) *xdspb.Rejection {
+func reject(name, version string, why error, holds bool) *xdspb.Rejection {
 	text := why.Error()
 	if len(text) > maxReason {
 		text = text[:maxReason] + "..."
 	}
-	return &xdspb.Rejection{Rule: name, Version: version, Reason: strings.ToValidUTF8(text, "?")}
+	return &xdspb.Rejection{Rule: name, Version: version, Reason: strings.ToValidUTF8(text, "?"), Holds: holds}
 }
 
+// decodeRule returns the rule in a resource; on an error at least the resource, where it could be unwrapped.
 func decodeRule(r *discovery.Resource, check func(*rules.Rule) error) (heldRule, error) {
 	body, err := xds.Unwrap(r)
 	if err != nil {
 		return heldRule{}, err
 	}
 	rule, err := xds.DecodeRule(r.GetName(), body)
-	if err != nil {
-		return heldRule{}, err
+	if err == nil {
+		err = check(rule)
 	}
-	if err := check(rule); err != nil {
-		return heldRule{}, err
+	if err != nil {
+		return heldRule{resource: body}, err
 	}
 	return heldRule{version: r.GetVersion(), resource: body, rule: rule}, nil
 }
@@ -164,6 +196,9 @@ func (h *held) save() *xdspb.HeldDomain {
 		return m
 	}
 	m.Version = xds.DomainVersion(h.lineage, h.info.Revision)
+	if _, refused := h.rejected[xds.RuleName(h.name, xds.Settings)]; refused {
+		m.Settings, _ = xds.EncodeSettings(h.info) // it was decoded, so it encodes
+	}
 	m.Resources = append(m.Resources, &xdspb.HeldResource{Name: h.name, Version: m.GetVersion(), Resource: h.resource})
 	for _, name := range slices.Sorted(maps.Keys(h.rules)) {
 		r := h.rules[name]
@@ -187,11 +222,9 @@ func restore(m *xdspb.HeldDomain, check func(*rules.Rule) error) (*held, error) 
 	}
 	for _, r := range m.GetResources() {
 		if r.GetName() == m.GetName() {
-			var err error
-			if h.info, h.lineage, err = xds.DecodeDomain(m.GetName(), r.GetResource()); err != nil {
+			if err := h.restoreDomain(r.GetResource(), m.GetSettings()); err != nil {
 				return nil, fmt.Errorf("domain %s: %w", m.GetName(), err)
 			}
-			h.resource = r.GetResource()
 			continue
 		}
 		if domain, _ := xds.SplitName(r.GetName()); domain != m.GetName() {
@@ -202,7 +235,7 @@ func restore(m *xdspb.HeldDomain, check func(*rules.Rule) error) (*held, error) 
 			err = check(rule)
 		}
 		if err != nil {
-			h.rejected[r.GetName()] = reject(r.GetName(), r.GetVersion(), err)
+			h.rejected[r.GetName()] = reject(r.GetName(), r.GetVersion(), err, false)
 			continue
 		}
 		h.rules[r.GetName()] = heldRule{version: r.GetVersion(), resource: r.GetResource(), rule: rule}
@@ -211,4 +244,19 @@ func restore(m *xdspb.HeldDomain, check func(*rules.Rule) error) (*held, error) 
 		return nil, fmt.Errorf("domain %s: its own resource is missing", m.GetName())
 	}
 	return h, nil
+}
+
+// restoreDomain reads the domain's own resource, and the settings that were in force where those in it were refused.
+func (h *held) restoreDomain(body *xdspb.Resource, settings []byte) error {
+	domain, err := xds.DecodeDomain(h.name, body)
+	if err != nil {
+		return err
+	}
+	h.info, h.lineage, h.resource = domain.Domain, domain.Lineage, body
+	was := &held{resource: body}
+	if domain.Refused != nil && xds.DecodeSettings(settings, &was.info) != nil {
+		was.info = rules.Domain{} // neither can be taken: rules without exemptions are better than none
+	}
+	h.settle(was, domain.Refused)
+	return nil
 }

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/headgate/headgate/rules"
+	"github.com/headgate/headgate/rules/rollout"
 	"github.com/headgate/headgate/test/harness"
 	"github.com/headgate/headgate/xds/subscribe"
 	"github.com/headgate/headgate/xds/xdstest"
@@ -115,6 +116,28 @@ type settings struct {
 	domains []string
 	sink    *sink
 	file    *subscribe.File
+
+	log *syncedText // nil: none
+
+	breakGlass func() []rollout.BreakGlass
+}
+
+// glass is a sidecar's list of the freezes that were made at it.
+type glass struct {
+	mu   sync.Mutex
+	made []rollout.BreakGlass
+}
+
+func (g *glass) list() []rollout.BreakGlass {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return slices.Clone(g.made)
+}
+
+func (g *glass) add(b rollout.BreakGlass) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.made = slices.Insert(g.made, 0, b)
 }
 
 // run starts a client until stop or the end of the test.
@@ -146,10 +169,15 @@ func prepare(t *testing.T, set settings) sidecar {
 		set.domains = []string{"api"}
 	}
 	s := sidecar{sink: set.sink, registry: prometheus.NewRegistry()}
+	var log *slog.Logger
+	if set.log != nil {
+		log = set.log.logger()
+	}
 	var err error
 	s.Client, err = subscribe.New(subscribe.Options{
+		Log:  log,
 		Conn: set.conn, Node: set.node, Program: "test", Version: "1", Domains: set.domains,
-		Sink: set.sink, File: set.file, Registerer: s.registry,
+		Sink: set.sink, File: set.file, Registerer: s.registry, BreakGlass: set.breakGlass,
 	})
 	if err != nil {
 		t.Fatal(err)

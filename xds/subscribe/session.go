@@ -12,7 +12,6 @@ import (
 	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/protobuf/types/known/anypb"
-	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/headgate/headgate/xds"
 	"github.com/headgate/headgate/xds/xdspb"
@@ -23,12 +22,16 @@ import (
 type session struct {
 	client *Client
 	steps  map[string]*step // by domain, since its last commit
+	nonces []string         // of the last responses, at most keptNonces
 
 	opened    time.Time // zero until the stream is open
 	exchanged bool      // at least one response was answered
 
-	sending sync.Mutex // held to send: the goodbye comes from another goroutine
+	sending sync.Mutex // held to send: goodbye and break-glass reports come from other goroutines
 }
+
+// keptNonces is how many responses are remembered, so that one that comes again is known.
+const keptNonces = 100
 
 // good reports whether the stream was worth opening the next one soon.
 func (s *session) good() bool {
@@ -67,28 +70,56 @@ func (s *session) run(ctx context.Context) error {
 	s.client.setConnected(true)
 	defer s.client.setConnected(false)
 	s.client.log.Debug("stream to the control plane opened")
+	defer s.reporting(open, stream)()
 	for {
 		response, err := stream.Recv()
 		if err != nil {
 			return fmt.Errorf("receive: %w", err)
 		}
-		if response.GetTypeUrl() != xds.TypeURL {
-			continue // not asked for: neither taken nor refused
-		}
-		answer := s.answer(response)
-		s.sending.Lock()
-		err = stream.Send(answer)
-		s.sending.Unlock()
-		if err != nil {
+		answer, fatal := s.answer(response)
+		err = s.send(stream, answer)
+		s.client.saveSoon()
+		switch {
+		case fatal != nil:
+			return fatal
+		case err != nil:
 			return fmt.Errorf("answer: %w", streamError(stream, err))
 		}
 		s.exchanged = true
 	}
 }
 
+type adsStream = discovery.AggregatedDiscoveryService_DeltaAggregatedResourcesClient
+
+func (s *session) send(stream adsStream, request *discovery.DeltaDiscoveryRequest) error {
+	s.sending.Lock()
+	defer s.sending.Unlock()
+	return stream.Send(request)
+}
+
+// reporting sends the break-glass reports when they have changed, until the function that it returns has returned.
+func (s *session) reporting(ctx context.Context, stream adsStream) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	var reporter sync.WaitGroup
+	reporter.Go(func() {
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-s.client.brokenGlass:
+			}
+			node := &core.Node{Id: s.client.o.Node, Metadata: s.client.metadata(false)}
+			if s.send(stream, &discovery.DeltaDiscoveryRequest{TypeUrl: xds.TypeURL, Node: node}) != nil {
+				return // the next stream begins with them
+			}
+		}
+	})
+	return func() { cancel(); reporter.Wait() }
+}
+
 // goodbye unsubscribes, so that nobody waits for this node any more, and ends the stream once the control plane has taken
 // that, or too much time has passed.
-func (s *session) goodbye(stream discovery.AggregatedDiscoveryService_DeltaAggregatedResourcesClient, end context.CancelFunc) {
+func (s *session) goodbye(stream adsStream, end context.CancelFunc) {
 	time.AfterFunc(goodbyeWithin, end)
 	s.sending.Lock()
 	defer s.sending.Unlock()
@@ -99,7 +130,7 @@ func (s *session) goodbye(stream discovery.AggregatedDiscoveryService_DeltaAggre
 }
 
 // streamError returns why a send failed: gRPC tells it to the receiver only.
-func streamError(stream discovery.AggregatedDiscoveryService_DeltaAggregatedResourcesClient, sent error) error {
+func streamError(stream adsStream, sent error) error {
 	if _, err := stream.Recv(); err != nil {
 		return err
 	}
@@ -109,6 +140,7 @@ func streamError(stream discovery.AggregatedDiscoveryService_DeltaAggregatedReso
 // first names the node, all domains, and what is held of them.
 func (s *session) first() *discovery.DeltaDiscoveryRequest {
 	o := s.client.o
+	s.client.streams = max(s.client.streams+1, time.Now().UnixMicro())
 	versions := map[string]string{}
 	for _, h := range s.client.held {
 		h.offer(versions)
@@ -117,9 +149,7 @@ func (s *session) first() *discovery.DeltaDiscoveryRequest {
 		Node: &core.Node{
 			Id: o.Node, UserAgentName: o.Program,
 			UserAgentVersionType: &core.Node_UserAgentVersion{UserAgentVersion: o.Version},
-			Metadata: &structpb.Struct{Fields: map[string]*structpb.Value{
-				xds.InstanceField: structpb.NewStringValue(s.client.instance),
-			}},
+			Metadata:             s.client.metadata(true),
 		},
 		TypeUrl:                 xds.TypeURL,
 		ResourceNamesSubscribe:  o.Domains,
@@ -131,22 +161,55 @@ func (s *session) first() *discovery.DeltaDiscoveryRequest {
 // failures into gRPC's codes, and this one is no failure of a call.
 const codeInvalid = 3
 
-// answer takes the response and returns the acknowledgement, or the refusal with a detail for each resource refused.
-func (s *session) answer(response *discovery.DeltaDiscoveryResponse) *discovery.DeltaDiscoveryRequest {
-	request := &discovery.DeltaDiscoveryRequest{TypeUrl: xds.TypeURL, ResponseNonce: response.GetNonce()}
-	rejections := s.take(response)
+// answer takes the response and returns the acknowledgement, or the refusal with a detail for each resource refused. An
+// error ends the stream.
+func (s *session) answer(response *discovery.DeltaDiscoveryResponse) (*discovery.DeltaDiscoveryRequest, error) {
+	// The type is the response's, also where it is not ours: the refusal speaks of it.
+	request := &discovery.DeltaDiscoveryRequest{TypeUrl: response.GetTypeUrl(), ResponseNonce: response.GetNonce()}
+	if reason, text := s.foreign(response); reason != "" {
+		s.client.log.Error("response refused", "reason", reason, "err", text)
+		s.client.metrics.foreign.WithLabelValues(reason).Inc()
+		request.ErrorDetail = &status.Status{Code: codeInvalid, Message: text}
+		return request, nil
+	}
+	rejections, err := s.take(response)
+	if err != nil {
+		s.client.metrics.foreign.WithLabelValues(foreignHuge).Inc()
+		request.ErrorDetail = &status.Status{Code: codeInvalid, Message: err.Error()}
+		return request, err
+	}
 	if len(rejections) == 0 {
-		return request
+		return request, nil
 	}
 	for _, r := range rejections {
 		s.client.log.Error("refused", "resource", r.GetRule(), "reason", r.GetReason())
 		domain, _ := xds.SplitName(r.GetRule())
 		if s.client.serves(domain) { // labels only from our own list
 			s.client.metrics.rejected.WithLabelValues(domain).Inc()
+		} else {
+			s.client.metrics.foreign.WithLabelValues(foreignDomain).Inc()
 		}
 	}
 	request.ErrorDetail = refusal(rejections)
-	return request
+	return request, nil
+}
+
+// foreign says why nothing in a response is looked at; reason is "" for one that is meant for this stream, now.
+func (s *session) foreign(response *discovery.DeltaDiscoveryResponse) (reason, text string) {
+	nonce := response.GetNonce()
+	switch {
+	case response.GetTypeUrl() != xds.TypeURL:
+		return foreignType, fmt.Sprintf("response of type %q: only %s was asked for", response.GetTypeUrl(), xds.TypeURL)
+	case nonce == "":
+		return foreignNonce, "response without a nonce: it cannot be answered"
+	case slices.Contains(s.nonces, nonce):
+		return foreignNonce, fmt.Sprintf("response with nonce %q came before on this stream", nonce)
+	}
+	if len(s.nonces) == keptNonces {
+		s.nonces = s.nonces[1:]
+	}
+	s.nonces = append(s.nonces, nonce)
+	return "", ""
 }
 
 // maxDetails bounds a refusal, so that it fits a message however much is refused.
@@ -175,34 +238,43 @@ func refusal(rejections []*xdspb.Rejection) *status.Status {
 }
 
 // take collects the resources, and commits the domains whose own resource is among them.
-func (s *session) take(response *discovery.DeltaDiscoveryResponse) (rejections []*xdspb.Rejection) {
+func (s *session) take(response *discovery.DeltaDiscoveryResponse) (rejections []*xdspb.Rejection, err error) {
 	lineage, _, _ := xds.ParseDomainVersion(response.GetSystemVersionInfo())
-	var commits []*discovery.Resource
-	for _, r := range response.GetResources() {
-		domain, rule := xds.SplitName(r.GetName())
-		switch {
-		case !s.client.serves(domain):
-			rejections = append(rejections, reject(r.GetName(), r.GetVersion(), errors.New("not subscribed to")))
-		case rule == "":
-			commits = append(commits, r)
-		default:
-			s.step(domain, lineage).add(r)
-		}
+	stranger := func(name string) {
+		rejections = append(rejections, reject(name, "", errors.New("not subscribed to"), false))
 	}
 	for _, name := range response.GetRemovedResources() {
 		domain, rule := xds.SplitName(name)
 		switch {
 		case !s.client.serves(domain):
+			stranger(name)
 		case rule == "":
 			s.client.unknown(domain)
 		default:
 			s.step(domain, lineage).remove(name)
 		}
 	}
+	var commits []*discovery.Resource
+	for _, r := range response.GetResources() {
+		domain, rule := xds.SplitName(r.GetName())
+		switch {
+		case !s.client.serves(domain):
+			stranger(r.GetName())
+		case rule == "":
+			commits = append(commits, r)
+		default:
+			s.step(domain, lineage).add(r)
+		}
+	}
+	for domain, collected := range s.steps {
+		if collected.size > maxCollected {
+			return nil, errTooMuch(domain)
+		}
+	}
 	for _, own := range commits {
 		rejections = append(rejections, s.commit(own, lineage)...)
 	}
-	return rejections
+	return rejections, nil
 }
 
 // step returns what was collected for the domain. What came of another history is forgotten: it is no part of this set.
@@ -224,14 +296,13 @@ func (s *session) commit(own *discovery.Resource, lineage string) []*xdspb.Rejec
 			// The next step begins where this one ended, so what it brought is needed then.
 			s.steps[name] = collected
 		}
-		return []*xdspb.Rejection{reject(name, own.GetVersion(), err)}
+		return []*xdspb.Rejection{reject(name, own.GetVersion(), err, c.held[name] != nil)}
 	}
 	if was := c.held[name]; was != nil && was.lineage != "" && was.lineage != next.lineage {
 		c.log.Warn("the control plane has another history: its rules take the place of those held",
 			"domain", name, "revision_before", was.info.Revision, "rules_before", len(was.rules), "rules", len(next.rules))
 	}
 	c.commit(next)
-	c.save()
 	c.log.Info("rules in force", "domain", name, "revision", next.info.Revision, "changed", len(collected.rules), "rules", len(next.rules))
 	return rejections
 }
@@ -247,7 +318,6 @@ func (c *Client) unknown(domain string) {
 	switch {
 	case h == nil:
 		c.commit(&held{name: domain})
-		c.save()
 		c.log.Info("the control plane does not know the domain yet: no rules", "domain", domain)
 	case h.info.Revision > 0:
 		c.metrics.removalIgnored.WithLabelValues(domain).Inc()

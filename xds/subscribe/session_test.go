@@ -62,28 +62,36 @@ func startScript(t *testing.T) (*script, *grpc.ClientConn) {
 	t.Helper()
 	s := &script{t: t, requests: make(chan *discovery.DeltaDiscoveryRequest), send: make(chan *discovery.DeltaDiscoveryResponse)}
 	conn, stop := serve(t, func(stream adsStream) error {
+		ended := make(chan struct{})
+		go func() { defer close(ended); s.receive(stream) }()
 		for {
-			request, err := stream.Recv()
-			if err != nil {
-				return err
-			}
-			select {
-			case s.requests <- request:
-			case <-stream.Context().Done():
-				return nil
-			}
 			select {
 			case response := <-s.send:
 				if err := stream.Send(response); err != nil {
 					return err
 				}
-			case <-stream.Context().Done():
+			case <-ended:
 				return nil
 			}
 		}
 	})
 	t.Cleanup(stop)
 	return s, conn
+}
+
+// receive hands over requests until the client says goodbye or the stream ends.
+func (s *script) receive(stream adsStream) {
+	for {
+		request, err := stream.Recv()
+		if err != nil || len(request.GetResourceNamesUnsubscribe()) > 0 {
+			return
+		}
+		select {
+		case s.requests <- request:
+		case <-stream.Context().Done():
+			return
+		}
+	}
 }
 
 func (s *script) request() *discovery.DeltaDiscoveryRequest {
@@ -259,7 +267,7 @@ func TestRemovedRuleLeavesWithItsRevision(t *testing.T) {
 	s.request()
 	s.exchange("1", rule(t, "a", "60/min", 1), rule(t, "b", "60/min", 1), domain(t, "one", 1))
 	part := &discovery.DeltaDiscoveryResponse{TypeUrl: xds.TypeURL, Nonce: "2", RemovedResources: []string{"api/a", "stranger/x", "stranger"}}
-	wantRefusals(t, s.exchangeAll(part), nil)
+	wantRefusals(t, s.exchangeAll(part), map[string]string{"stranger": "not subscribed to", "stranger/x": "not subscribed to"})
 	client.sink.want(t, "api", map[string]string{"a": "60/min", "b": "60/min"})
 	s.exchange("3", domain(t, "one", 2))
 	client.sink.want(t, "api", map[string]string{"b": "60/min"})

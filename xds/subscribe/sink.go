@@ -4,7 +4,8 @@ import "github.com/headgate/headgate/rules"
 
 // Update is one domain's complete new set.
 type Update struct {
-	// Domain has revision 0 when the control plane knows no such domain: the set is then empty, and committed.
+	// Domain has revision 0 when the control plane knows no such domain: the set is then empty, and committed. Its shard
+	// and exemptions are the last that could be taken, its freezes always the newest; some of them may have ended.
 	Domain rules.Domain
 	Rules  []*rules.Rule // by name; nobody changes them any more
 }

@@ -31,7 +31,10 @@ type Resource struct {
 	//
 	//	*Resource_Rule
 	//	*Resource_Domain
-	Kind          isResource_Kind `protobuf_oneof:"kind"`
+	Kind isResource_Kind `protobuf_oneof:"kind"`
+	// The rule is not as it stands, but as another node has it in force. A node that holds nothing of the rule and refused
+	// its newest state puts this one in force, and goes on refusing the newest.
+	LastGood      bool `protobuf:"varint,3,opt,name=last_good,json=lastGood,proto3" json:"last_good,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -91,6 +94,13 @@ func (x *Resource) GetDomain() *Domain {
 	return nil
 }
 
+func (x *Resource) GetLastGood() bool {
+	if x != nil {
+		return x.LastGood
+	}
+	return false
+}
+
 type isResource_Kind interface {
 	isResource_Kind()
 }
@@ -121,7 +131,11 @@ type Rule struct {
 	Percent uint32 `protobuf:"varint,7,opt,name=percent,proto3" json:"percent,omitempty"`
 	Salt    uint64 `protobuf:"fixed64,8,opt,name=salt,proto3" json:"salt,omitempty"`
 	// Revision at which the what-if counters of the trial were started.
-	Epoch         int64 `protobuf:"varint,9,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	Epoch int64 `protobuf:"varint,9,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	// JSON of the overrides; empty where there are none.
+	Overrides []byte `protobuf:"bytes,10,opt,name=overrides,proto3" json:"overrides,omitempty"`
+	// The lowest feature level that can enforce the rule; 0 is 1. A sidecar refuses what is above its own.
+	FeatureLevel  uint32 `protobuf:"varint,11,opt,name=feature_level,json=featureLevel,proto3" json:"feature_level,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -219,6 +233,20 @@ func (x *Rule) GetEpoch() int64 {
 	return 0
 }
 
+func (x *Rule) GetOverrides() []byte {
+	if x != nil {
+		return x.Overrides
+	}
+	return nil
+}
+
+func (x *Rule) GetFeatureLevel() uint32 {
+	if x != nil {
+		return x.FeatureLevel
+	}
+	return 0
+}
+
 // Version is one immutable version of a rule.
 type Version struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
@@ -273,7 +301,8 @@ func (x *Version) GetSpec() []byte {
 	return nil
 }
 
-// Domain comes with every revision and marks its end.
+// Domain comes with every revision and marks its end. Its head (name, revision, lineage, secret) and its freezes hold
+// also where a sidecar cannot take the rest: it then keeps the shard and the exemptions it had.
 type Domain struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
@@ -282,9 +311,14 @@ type Domain struct {
 	// Identity of the history that numbers the revisions.
 	Lineage string `protobuf:"bytes,3,opt,name=lineage,proto3" json:"lineage,omitempty"`
 	// Keys the hashes of counters; 16 bytes.
-	Secret        []byte `protobuf:"bytes,4,opt,name=secret,proto3" json:"secret,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Secret  []byte    `protobuf:"bytes,4,opt,name=secret,proto3" json:"secret,omitempty"`
+	Freezes []*Freeze `protobuf:"bytes,5,rep,name=freezes,proto3" json:"freezes,omitempty"`
+	// Canonical JSON of the shard and the exemptions; empty where there are none.
+	Settings []byte `protobuf:"bytes,6,opt,name=settings,proto3" json:"settings,omitempty"`
+	// The last revision that touched shard, exemptions or freezes; 0 where none did.
+	SettingsRevision int64 `protobuf:"varint,7,opt,name=settings_revision,json=settingsRevision,proto3" json:"settings_revision,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
 }
 
 func (x *Domain) Reset() {
@@ -345,22 +379,110 @@ func (x *Domain) GetSecret() []byte {
 	return nil
 }
 
+func (x *Domain) GetFreezes() []*Freeze {
+	if x != nil {
+		return x.Freezes
+	}
+	return nil
+}
+
+func (x *Domain) GetSettings() []byte {
+	if x != nil {
+		return x.Settings
+	}
+	return nil
+}
+
+func (x *Domain) GetSettingsRevision() int64 {
+	if x != nil {
+		return x.SettingsRevision
+	}
+	return 0
+}
+
+// Freeze lets everything pass until a time.
+type Freeze struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Name of the rule; empty: all rules of the domain.
+	Rule string `protobuf:"bytes,1,opt,name=rule,proto3" json:"rule,omitempty"`
+	// Microseconds since the Unix epoch.
+	Until int64 `protobuf:"varint,2,opt,name=until,proto3" json:"until,omitempty"`
+	// Versions that fail closed as well.
+	IncludingClosed bool `protobuf:"varint,3,opt,name=including_closed,json=includingClosed,proto3" json:"including_closed,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
+}
+
+func (x *Freeze) Reset() {
+	*x = Freeze{}
+	mi := &file_xds_xdspb_xds_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Freeze) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Freeze) ProtoMessage() {}
+
+func (x *Freeze) ProtoReflect() protoreflect.Message {
+	mi := &file_xds_xdspb_xds_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Freeze.ProtoReflect.Descriptor instead.
+func (*Freeze) Descriptor() ([]byte, []int) {
+	return file_xds_xdspb_xds_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *Freeze) GetRule() string {
+	if x != nil {
+		return x.Rule
+	}
+	return ""
+}
+
+func (x *Freeze) GetUntil() int64 {
+	if x != nil {
+		return x.Until
+	}
+	return 0
+}
+
+func (x *Freeze) GetIncludingClosed() bool {
+	if x != nil {
+		return x.IncludingClosed
+	}
+	return false
+}
+
 // Rejection is a detail of a NACK's status: one rule that the node could not take, and why. The node keeps the last
 // good version of that rule and takes the rest of the revision.
 type Rejection struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// "domain/name"
+	// "domain/name"; "domain/@settings" for the domain's shard and exemptions; "domain" where nothing of the revision could
+	// be taken.
 	Rule string `protobuf:"bytes,1,opt,name=rule,proto3" json:"rule,omitempty"`
 	// The version of the rejected resource.
-	Version       string `protobuf:"bytes,2,opt,name=version,proto3" json:"version,omitempty"`
-	Reason        string `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
+	Version string `protobuf:"bytes,2,opt,name=version,proto3" json:"version,omitempty"`
+	Reason  string `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
+	// Whether the node has any version of the rule in force.
+	Holds         bool `protobuf:"varint,4,opt,name=holds,proto3" json:"holds,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Rejection) Reset() {
 	*x = Rejection{}
-	mi := &file_xds_xdspb_xds_proto_msgTypes[4]
+	mi := &file_xds_xdspb_xds_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -372,7 +494,7 @@ func (x *Rejection) String() string {
 func (*Rejection) ProtoMessage() {}
 
 func (x *Rejection) ProtoReflect() protoreflect.Message {
-	mi := &file_xds_xdspb_xds_proto_msgTypes[4]
+	mi := &file_xds_xdspb_xds_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -385,7 +507,7 @@ func (x *Rejection) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Rejection.ProtoReflect.Descriptor instead.
 func (*Rejection) Descriptor() ([]byte, []int) {
-	return file_xds_xdspb_xds_proto_rawDescGZIP(), []int{4}
+	return file_xds_xdspb_xds_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Rejection) GetRule() string {
@@ -409,6 +531,13 @@ func (x *Rejection) GetReason() string {
 	return ""
 }
 
+func (x *Rejection) GetHolds() bool {
+	if x != nil {
+		return x.Holds
+	}
+	return false
+}
+
 // LastGood is the file from which a sidecar starts while the control plane is away.
 type LastGood struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -419,7 +548,7 @@ type LastGood struct {
 
 func (x *LastGood) Reset() {
 	*x = LastGood{}
-	mi := &file_xds_xdspb_xds_proto_msgTypes[5]
+	mi := &file_xds_xdspb_xds_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -431,7 +560,7 @@ func (x *LastGood) String() string {
 func (*LastGood) ProtoMessage() {}
 
 func (x *LastGood) ProtoReflect() protoreflect.Message {
-	mi := &file_xds_xdspb_xds_proto_msgTypes[5]
+	mi := &file_xds_xdspb_xds_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -444,7 +573,7 @@ func (x *LastGood) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LastGood.ProtoReflect.Descriptor instead.
 func (*LastGood) Descriptor() ([]byte, []int) {
-	return file_xds_xdspb_xds_proto_rawDescGZIP(), []int{5}
+	return file_xds_xdspb_xds_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *LastGood) GetDomains() []*HeldDomain {
@@ -462,14 +591,16 @@ type HeldDomain struct {
 	Version   string          `protobuf:"bytes,2,opt,name=version,proto3" json:"version,omitempty"`
 	Resources []*HeldResource `protobuf:"bytes,3,rep,name=resources,proto3" json:"resources,omitempty"`
 	// Rejections that stand.
-	Rejections    []*Rejection `protobuf:"bytes,4,rep,name=rejections,proto3" json:"rejections,omitempty"`
+	Rejections []*Rejection `protobuf:"bytes,4,rep,name=rejections,proto3" json:"rejections,omitempty"`
+	// The shard and the exemptions in force, where those of the domain's resource are refused.
+	Settings      []byte `protobuf:"bytes,5,opt,name=settings,proto3" json:"settings,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *HeldDomain) Reset() {
 	*x = HeldDomain{}
-	mi := &file_xds_xdspb_xds_proto_msgTypes[6]
+	mi := &file_xds_xdspb_xds_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -481,7 +612,7 @@ func (x *HeldDomain) String() string {
 func (*HeldDomain) ProtoMessage() {}
 
 func (x *HeldDomain) ProtoReflect() protoreflect.Message {
-	mi := &file_xds_xdspb_xds_proto_msgTypes[6]
+	mi := &file_xds_xdspb_xds_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -494,7 +625,7 @@ func (x *HeldDomain) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeldDomain.ProtoReflect.Descriptor instead.
 func (*HeldDomain) Descriptor() ([]byte, []int) {
-	return file_xds_xdspb_xds_proto_rawDescGZIP(), []int{6}
+	return file_xds_xdspb_xds_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *HeldDomain) GetName() string {
@@ -525,6 +656,13 @@ func (x *HeldDomain) GetRejections() []*Rejection {
 	return nil
 }
 
+func (x *HeldDomain) GetSettings() []byte {
+	if x != nil {
+		return x.Settings
+	}
+	return nil
+}
+
 // HeldResource is one resource in force.
 type HeldResource struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -537,7 +675,7 @@ type HeldResource struct {
 
 func (x *HeldResource) Reset() {
 	*x = HeldResource{}
-	mi := &file_xds_xdspb_xds_proto_msgTypes[7]
+	mi := &file_xds_xdspb_xds_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -549,7 +687,7 @@ func (x *HeldResource) String() string {
 func (*HeldResource) ProtoMessage() {}
 
 func (x *HeldResource) ProtoReflect() protoreflect.Message {
-	mi := &file_xds_xdspb_xds_proto_msgTypes[7]
+	mi := &file_xds_xdspb_xds_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -562,7 +700,7 @@ func (x *HeldResource) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeldResource.ProtoReflect.Descriptor instead.
 func (*HeldResource) Descriptor() ([]byte, []int) {
-	return file_xds_xdspb_xds_proto_rawDescGZIP(), []int{7}
+	return file_xds_xdspb_xds_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *HeldResource) GetName() string {
@@ -590,11 +728,12 @@ var File_xds_xdspb_xds_proto protoreflect.FileDescriptor
 
 const file_xds_xdspb_xds_proto_rawDesc = "" +
 	"\n" +
-	"\x13xds/xdspb/xds.proto\x12\x0fheadgate.xds.v1\"r\n" +
+	"\x13xds/xdspb/xds.proto\x12\x0fheadgate.xds.v1\"\x8f\x01\n" +
 	"\bResource\x12+\n" +
 	"\x04rule\x18\x01 \x01(\v2\x15.headgate.xds.v1.RuleH\x00R\x04rule\x121\n" +
-	"\x06domain\x18\x02 \x01(\v2\x17.headgate.xds.v1.DomainH\x00R\x06domainB\x06\n" +
-	"\x04kind\"\x8e\x02\n" +
+	"\x06domain\x18\x02 \x01(\v2\x17.headgate.xds.v1.DomainH\x00R\x06domain\x12\x1b\n" +
+	"\tlast_good\x18\x03 \x01(\bR\blastGoodB\x06\n" +
+	"\x04kind\"\xd1\x02\n" +
 	"\x04Rule\x12\x16\n" +
 	"\x06domain\x18\x01 \x01(\tR\x06domain\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x10\n" +
@@ -604,21 +743,32 @@ const file_xds_xdspb_xds_proto_rawDesc = "" +
 	"\tcandidate\x18\x06 \x01(\v2\x18.headgate.xds.v1.VersionR\tcandidate\x12\x18\n" +
 	"\apercent\x18\a \x01(\rR\apercent\x12\x12\n" +
 	"\x04salt\x18\b \x01(\x06R\x04salt\x12\x14\n" +
-	"\x05epoch\x18\t \x01(\x03R\x05epoch\"5\n" +
+	"\x05epoch\x18\t \x01(\x03R\x05epoch\x12\x1c\n" +
+	"\toverrides\x18\n" +
+	" \x01(\fR\toverrides\x12#\n" +
+	"\rfeature_level\x18\v \x01(\rR\ffeatureLevel\"5\n" +
 	"\aVersion\x12\x16\n" +
 	"\x06number\x18\x01 \x01(\x03R\x06number\x12\x12\n" +
-	"\x04spec\x18\x02 \x01(\fR\x04spec\"j\n" +
+	"\x04spec\x18\x02 \x01(\fR\x04spec\"\xe6\x01\n" +
 	"\x06Domain\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1a\n" +
 	"\brevision\x18\x02 \x01(\x03R\brevision\x12\x18\n" +
 	"\alineage\x18\x03 \x01(\tR\alineage\x12\x16\n" +
-	"\x06secret\x18\x04 \x01(\fR\x06secret\"Q\n" +
+	"\x06secret\x18\x04 \x01(\fR\x06secret\x121\n" +
+	"\afreezes\x18\x05 \x03(\v2\x17.headgate.xds.v1.FreezeR\afreezes\x12\x1a\n" +
+	"\bsettings\x18\x06 \x01(\fR\bsettings\x12+\n" +
+	"\x11settings_revision\x18\a \x01(\x03R\x10settingsRevision\"]\n" +
+	"\x06Freeze\x12\x12\n" +
+	"\x04rule\x18\x01 \x01(\tR\x04rule\x12\x14\n" +
+	"\x05until\x18\x02 \x01(\x03R\x05until\x12)\n" +
+	"\x10including_closed\x18\x03 \x01(\bR\x0fincludingClosed\"g\n" +
 	"\tRejection\x12\x12\n" +
 	"\x04rule\x18\x01 \x01(\tR\x04rule\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\tR\aversion\x12\x16\n" +
-	"\x06reason\x18\x03 \x01(\tR\x06reason\"A\n" +
+	"\x06reason\x18\x03 \x01(\tR\x06reason\x12\x14\n" +
+	"\x05holds\x18\x04 \x01(\bR\x05holds\"A\n" +
 	"\bLastGood\x125\n" +
-	"\adomains\x18\x01 \x03(\v2\x1b.headgate.xds.v1.HeldDomainR\adomains\"\xb3\x01\n" +
+	"\adomains\x18\x01 \x03(\v2\x1b.headgate.xds.v1.HeldDomainR\adomains\"\xcf\x01\n" +
 	"\n" +
 	"HeldDomain\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
@@ -626,7 +776,8 @@ const file_xds_xdspb_xds_proto_rawDesc = "" +
 	"\tresources\x18\x03 \x03(\v2\x1d.headgate.xds.v1.HeldResourceR\tresources\x12:\n" +
 	"\n" +
 	"rejections\x18\x04 \x03(\v2\x1a.headgate.xds.v1.RejectionR\n" +
-	"rejections\"s\n" +
+	"rejections\x12\x1a\n" +
+	"\bsettings\x18\x05 \x01(\fR\bsettings\"s\n" +
 	"\fHeldResource\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\tR\aversion\x125\n" +
@@ -644,31 +795,33 @@ func file_xds_xdspb_xds_proto_rawDescGZIP() []byte {
 	return file_xds_xdspb_xds_proto_rawDescData
 }
 
-var file_xds_xdspb_xds_proto_msgTypes = make([]protoimpl.MessageInfo, 8)
+var file_xds_xdspb_xds_proto_msgTypes = make([]protoimpl.MessageInfo, 9)
 var file_xds_xdspb_xds_proto_goTypes = []any{
 	(*Resource)(nil),     // 0: headgate.xds.v1.Resource
 	(*Rule)(nil),         // 1: headgate.xds.v1.Rule
 	(*Version)(nil),      // 2: headgate.xds.v1.Version
 	(*Domain)(nil),       // 3: headgate.xds.v1.Domain
-	(*Rejection)(nil),    // 4: headgate.xds.v1.Rejection
-	(*LastGood)(nil),     // 5: headgate.xds.v1.LastGood
-	(*HeldDomain)(nil),   // 6: headgate.xds.v1.HeldDomain
-	(*HeldResource)(nil), // 7: headgate.xds.v1.HeldResource
+	(*Freeze)(nil),       // 4: headgate.xds.v1.Freeze
+	(*Rejection)(nil),    // 5: headgate.xds.v1.Rejection
+	(*LastGood)(nil),     // 6: headgate.xds.v1.LastGood
+	(*HeldDomain)(nil),   // 7: headgate.xds.v1.HeldDomain
+	(*HeldResource)(nil), // 8: headgate.xds.v1.HeldResource
 }
 var file_xds_xdspb_xds_proto_depIdxs = []int32{
 	1, // 0: headgate.xds.v1.Resource.rule:type_name -> headgate.xds.v1.Rule
 	3, // 1: headgate.xds.v1.Resource.domain:type_name -> headgate.xds.v1.Domain
 	2, // 2: headgate.xds.v1.Rule.stable:type_name -> headgate.xds.v1.Version
 	2, // 3: headgate.xds.v1.Rule.candidate:type_name -> headgate.xds.v1.Version
-	6, // 4: headgate.xds.v1.LastGood.domains:type_name -> headgate.xds.v1.HeldDomain
-	7, // 5: headgate.xds.v1.HeldDomain.resources:type_name -> headgate.xds.v1.HeldResource
-	4, // 6: headgate.xds.v1.HeldDomain.rejections:type_name -> headgate.xds.v1.Rejection
-	0, // 7: headgate.xds.v1.HeldResource.resource:type_name -> headgate.xds.v1.Resource
-	8, // [8:8] is the sub-list for method output_type
-	8, // [8:8] is the sub-list for method input_type
-	8, // [8:8] is the sub-list for extension type_name
-	8, // [8:8] is the sub-list for extension extendee
-	0, // [0:8] is the sub-list for field type_name
+	4, // 4: headgate.xds.v1.Domain.freezes:type_name -> headgate.xds.v1.Freeze
+	7, // 5: headgate.xds.v1.LastGood.domains:type_name -> headgate.xds.v1.HeldDomain
+	8, // 6: headgate.xds.v1.HeldDomain.resources:type_name -> headgate.xds.v1.HeldResource
+	5, // 7: headgate.xds.v1.HeldDomain.rejections:type_name -> headgate.xds.v1.Rejection
+	0, // 8: headgate.xds.v1.HeldResource.resource:type_name -> headgate.xds.v1.Resource
+	9, // [9:9] is the sub-list for method output_type
+	9, // [9:9] is the sub-list for method input_type
+	9, // [9:9] is the sub-list for extension type_name
+	9, // [9:9] is the sub-list for extension extendee
+	0, // [0:9] is the sub-list for field type_name
 }
 
 func init() { file_xds_xdspb_xds_proto_init() }
@@ -686,7 +839,7 @@ func file_xds_xdspb_xds_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_xds_xdspb_xds_proto_rawDesc), len(file_xds_xdspb_xds_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   8,
+			NumMessages:   9,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

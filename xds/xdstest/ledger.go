@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"testing"
@@ -18,11 +19,14 @@ import (
 type Ledger struct {
 	mu       sync.Mutex
 	lineage  string
+	replaces []string
 	head     int64
 	domains  map[string]rules.Domain
-	rules    map[string]rules.Rule // by "domain/name"
+	rules    map[string][]rules.Rule // by "domain/name": every state, the last one that in force
 	nodes    map[string]rollout.Node
+	taken    map[rollout.Taken]int64 // without the revision, which is the value
 	err      error
+	lookUps  error // of RuleAt and Taken
 	quiet    bool
 	watchers map[chan struct{}]struct{}
 	moved    chan struct{} // closed and replaced when a node is saved
@@ -31,7 +35,7 @@ type Ledger struct {
 
 // NewLedger returns an empty ledger of lineage "one".
 func NewLedger() *Ledger {
-	l := &Ledger{watchers: map[chan struct{}]struct{}{}, moved: make(chan struct{}), nodes: map[string]rollout.Node{}}
+	l := &Ledger{watchers: map[chan struct{}]struct{}{}, moved: make(chan struct{}), nodes: map[string]rollout.Node{}, taken: map[rollout.Taken]int64{}}
 	l.Restore("one")
 	return l
 }
@@ -40,8 +44,17 @@ func NewLedger() *Ledger {
 func (l *Ledger) Restore(lineage string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.lineage, l.head = lineage, 0
-	l.domains, l.rules = map[string]rules.Domain{}, map[string]rules.Rule{}
+	l.lineage, l.replaces, l.head = lineage, nil, 0
+	l.domains, l.rules = map[string]rules.Domain{}, map[string][]rules.Rule{}
+	clear(l.taken)
+	l.notify()
+}
+
+// Replace lets the clients of another lineage follow this one, as an admin does.
+func (l *Ledger) Replace(lineage string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.replaces = append(slices.Clone(l.replaces), lineage)
 	l.notify()
 }
 
@@ -58,6 +71,13 @@ func (l *Ledger) Fail(err error) {
 	defer l.mu.Unlock()
 	l.err = err
 	l.notify()
+}
+
+// FailLookUps lets the reads fail that a last good rule takes, until it is called with nil.
+func (l *Ledger) FailLookUps(err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.lookUps = err
 }
 
 // Put makes one revision in which each of the named rules of the domain has the limit as its stable version, and returns
@@ -77,17 +97,41 @@ func (l *Ledger) Put(tb testing.TB, domain, limit string, names ...string) int64
 	})
 }
 
-// Change makes one revision of the domain with the rules that make returns.
+// Delete makes one revision in which the named rules of the domain are deleted, and returns its number.
+func (l *Ledger) Delete(domain string, names ...string) int64 {
+	return l.Change(domain, func(revision int64) []rules.Rule {
+		list := make([]rules.Rule, len(names))
+		for i, name := range names {
+			list[i] = rules.Rule{Domain: domain, Name: name, UID: "uid-" + name, Revision: revision}
+		}
+		return list
+	})
+}
+
+// Set makes one revision in which the domain has other settings, and returns its number.
+func (l *Ledger) Set(domain string, s rules.Settings) int64 {
+	return l.change(domain, func(d *rules.Domain) []rules.Rule {
+		d.SettingsRevision = d.Revision
+		d.Set(s)
+		return nil
+	})
+}
+
+// Change makes one revision of the domain with the rules that change returns.
 func (l *Ledger) Change(domain string, change func(revision int64) []rules.Rule) int64 {
+	return l.change(domain, func(d *rules.Domain) []rules.Rule { return change(d.Revision) })
+}
+
+func (l *Ledger) change(domain string, change func(*rules.Domain) []rules.Rule) int64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.head++
 	d := l.domains[domain]
 	d.Name, d.Revision, d.Secret = domain, l.head, [16]byte{15: 1}
-	l.domains[domain] = d
-	for _, r := range change(l.head) {
-		l.rules[r.ID()] = r
+	for _, r := range change(&d) {
+		l.rules[r.ID()] = append(l.rules[r.ID()], r)
 	}
+	l.domains[domain] = d
 	l.notify()
 	return l.head
 }
@@ -112,18 +156,38 @@ func (l *Ledger) Changes(_ context.Context, since int64) (rollout.Changes, error
 	if l.err != nil {
 		return rollout.Changes{}, l.err
 	}
-	out := rollout.Changes{Head: l.head, Lineage: l.lineage}
+	out := rollout.Changes{Head: l.head, Lineage: l.lineage, Replaces: l.replaces}
 	for _, d := range l.domains {
 		if d.Revision > since {
 			out.Domains = append(out.Domains, d)
 		}
 	}
-	for _, r := range l.rules {
-		if r.Revision > since {
+	for _, states := range l.rules {
+		r := states[len(states)-1]
+		if r.Revision > since && (since > 0 || !r.Deleted()) {
 			out.Rules = append(out.Rules, r)
 		}
 	}
 	return out, nil
+}
+
+// RuleAt implements rollout.Feed.
+func (l *Ledger) RuleAt(_ context.Context, domain, name string, revision int64) (rules.Rule, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err := cmp.Or(l.lookUps, l.err); err != nil {
+		return rules.Rule{}, err
+	}
+	for _, r := range slices.Backward(l.rules[domain+"/"+name]) {
+		switch {
+		case r.Revision > revision:
+			continue
+		case r.Deleted():
+			return rules.Rule{}, rules.ErrNotFound
+		}
+		return r, nil
+	}
+	return rules.Rule{}, rules.ErrNotFound
 }
 
 // Watch implements rollout.Feed.
@@ -149,13 +213,75 @@ func (l *Ledger) SaveNodes(_ context.Context, nodes []rollout.Node) error {
 	}
 	for _, n := range nodes {
 		key := n.ID + " " + n.Domain
-		if !n.Seen.Before(l.nodes[key].Seen) {
+		if old := l.nodes[key]; n.Stream > old.Stream || n.Stream == old.Stream && !n.Seen.Before(old.Seen) {
 			l.nodes[key] = n
 		}
 	}
 	close(l.moved)
 	l.moved = make(chan struct{})
 	return nil
+}
+
+// ForgetNodes implements rollout.Fleet.
+func (l *Ledger) ForgetNodes(_ context.Context, seenBefore time.Time) (int64, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	before := len(l.nodes)
+	maps.DeleteFunc(l.nodes, func(_ string, n rollout.Node) bool { return n.Seen.Before(seenBefore) })
+	return int64(before - len(l.nodes)), l.err
+}
+
+// SaveTaken implements rollout.Fleet.
+func (l *Ledger) SaveTaken(_ context.Context, taken []rollout.Taken) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.err != nil {
+		return l.err
+	}
+	for _, t := range taken {
+		revision := t.Revision
+		t.Revision = 0
+		l.taken[t] = max(l.taken[t], revision)
+	}
+	close(l.moved)
+	l.moved = make(chan struct{})
+	return nil
+}
+
+// Taken implements rollout.Fleet.
+func (l *Ledger) Taken(_ context.Context, domain string) ([]rollout.Taken, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err := cmp.Or(l.lookUps, l.err); err != nil {
+		return nil, err
+	}
+	var out []rollout.Taken
+	for t, revision := range l.taken {
+		if t.Domain == domain {
+			t.Revision = revision
+			out = append(out, t)
+		}
+	}
+	return out, nil
+}
+
+// WaitTaken blocks until it is stored that a node of level 1 has the rule ("": all of the domain) at the revision.
+func (l *Ledger) WaitTaken(tb testing.TB, domain, rule string, revision int64) {
+	tb.Helper()
+	late := time.After(Patience)
+	for {
+		l.mu.Lock()
+		at, moved := l.taken[rollout.Taken{Domain: domain, Rule: rule, Level: 1}], l.moved
+		l.mu.Unlock()
+		if at >= revision {
+			return
+		}
+		select {
+		case <-moved:
+		case <-late:
+			tb.Fatalf("rule %q of %s was taken at revision %d, not %d", rule, domain, at, revision)
+		}
+	}
 }
 
 // Nodes implements rollout.Fleet.

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/types/known/anypb"
+	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/headgate/headgate/xds"
 	"github.com/headgate/headgate/xds/xdspb"
@@ -28,6 +29,24 @@ type Raw struct {
 // Dial opens a stream as node, subscribes to the domains and offers what it holds (nil: nothing).
 func Dial(tb testing.TB, conn *grpc.ClientConn, node string, holds map[string]string, domains ...string) *Raw {
 	tb.Helper()
+	return DialAs(tb, conn, Node(node, nil), holds, domains...)
+}
+
+// Node is a node with that metadata.
+func Node(id string, metadata map[string]string) *core.Node {
+	fields := map[string]*structpb.Value{}
+	for name, value := range metadata {
+		fields[name] = structpb.NewStringValue(value)
+	}
+	return &core.Node{
+		Id: id, UserAgentName: "raw", UserAgentVersionType: &core.Node_UserAgentVersion{UserAgentVersion: "1.2.3"},
+		Metadata: &structpb.Struct{Fields: fields},
+	}
+}
+
+// DialAs does as Dial does, with all that the node says of itself.
+func DialAs(tb testing.TB, conn *grpc.ClientConn, node *core.Node, holds map[string]string, domains ...string) *Raw {
+	tb.Helper()
 	ctx, end := context.WithCancel(context.Background())
 	stream, err := discovery.NewAggregatedDiscoveryServiceClient(conn).DeltaAggregatedResources(ctx)
 	if err != nil {
@@ -38,10 +57,7 @@ func Dial(tb testing.TB, conn *grpc.ClientConn, node string, holds map[string]st
 	go r.receive()
 	tb.Cleanup(r.Close)
 	r.Send(&discovery.DeltaDiscoveryRequest{
-		Node: &core.Node{
-			Id: node, UserAgentName: "raw", UserAgentVersionType: &core.Node_UserAgentVersion{UserAgentVersion: "1.2.3"},
-		},
-		TypeUrl: xds.TypeURL, ResourceNamesSubscribe: domains, InitialResourceVersions: holds,
+		Node: node, TypeUrl: xds.TypeURL, ResourceNamesSubscribe: domains, InitialResourceVersions: holds,
 	})
 	return r
 }
@@ -115,12 +131,23 @@ func (r *Raw) Ack(response *discovery.DeltaDiscoveryResponse) {
 	r.Send(&discovery.DeltaDiscoveryRequest{TypeUrl: xds.TypeURL, ResponseNonce: response.GetNonce()})
 }
 
-// Nack refuses the response, and in it the rules named as {"domain/name": reason}.
+// Nack refuses the response, and in it the rules named as {"domain/name": reason}. It holds another version of them.
 func (r *Raw) Nack(response *discovery.DeltaDiscoveryResponse, text string, refused map[string]string) {
+	r.tb.Helper()
+	r.nack(response, text, refused, true)
+}
+
+// NackEmpty does as Nack does, and holds nothing of the rules that it refuses.
+func (r *Raw) NackEmpty(response *discovery.DeltaDiscoveryResponse, refused map[string]string) {
+	r.tb.Helper()
+	r.nack(response, "", refused, false)
+}
+
+func (r *Raw) nack(response *discovery.DeltaDiscoveryResponse, text string, refused map[string]string, holds bool) {
 	r.tb.Helper()
 	detail := &status.Status{Code: 3, Message: text}
 	for name, reason := range refused {
-		packed, err := anypb.New(&xdspb.Rejection{Rule: name, Reason: reason})
+		packed, err := anypb.New(&xdspb.Rejection{Rule: name, Reason: reason, Holds: holds})
 		if err != nil {
 			r.tb.Fatal(err)
 		}

@@ -2,6 +2,7 @@ package xdstest
 
 import (
 	"context"
+	"log/slog"
 	"net"
 	"sync"
 	"testing"
@@ -11,7 +12,9 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/test/bufconn"
 
+	"github.com/headgate/headgate/rules/rollout/access"
 	"github.com/headgate/headgate/xds/push"
+	"github.com/headgate/headgate/xds/rpcstatus"
 )
 
 // Server is a control plane's push on real gRPC streams, over a connection in memory.
@@ -26,14 +29,29 @@ type Server struct {
 type Options struct {
 	PartLimit int
 	Poll      time.Duration
+	// Identity is whose streams they are; nil: everybody's, as on a loopback without authentication.
+	Identity *access.Identity
+	Fleet    push.FleetOptions // Feed: the ledger when nil
 }
 
 // Start runs a server on the ledger until Stop or the end of the test.
 func Start(tb testing.TB, ledger *Ledger, o Options) *Server {
 	tb.Helper()
 	cache := push.NewCache(push.CacheOptions{PartLimit: o.PartLimit})
-	s := &Server{Cache: cache, Fleet: push.NewFleet(ledger, cache, nil), listener: bufconn.Listen(1 << 20)}
-	g := grpc.NewServer(push.ServerOptions()...)
+	if o.Fleet.Feed == nil {
+		o.Fleet.Feed = ledger
+	}
+	identity := access.Local("test")
+	if o.Identity != nil {
+		identity = *o.Identity
+	}
+	nodes, err := push.NewFleet(ledger, cache, o.Fleet)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	s := &Server{Cache: cache, Fleet: nodes, listener: bufconn.Listen(1 << 20)}
+	g := grpc.NewServer(append(push.ServerOptions(), grpc.ChainStreamInterceptor(
+		rpcstatus.StreamServer(slog.New(slog.DiscardHandler), nil), identify(identity)))...)
 	streams, endStreams := context.WithCancel(context.Background())
 	push.Register(streams, g, s.Cache, s.Fleet)
 
@@ -55,6 +73,20 @@ func Start(tb testing.TB, ledger *Ledger, o Options) *Server {
 	tb.Cleanup(s.Stop)
 	return s
 }
+
+// identify says of every stream whose it is.
+func identify(i access.Identity) grpc.StreamServerInterceptor {
+	return func(srv any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
+		return handle(srv, identified{ServerStream: stream, ctx: access.With(stream.Context(), i)})
+	}
+}
+
+type identified struct {
+	grpc.ServerStream
+	ctx context.Context
+}
+
+func (s identified) Context() context.Context { return s.ctx }
 
 // Stop ends the server and waits until it has. It can be called again.
 func (s *Server) Stop() { s.stop() }
