@@ -157,7 +157,7 @@ func applyDemo(ctx context.Context, address string) (fresh bool, err error) {
 		return false, nil
 	}
 	applied, err := admin.Apply(ctx, &adminpb.ApplyRequest{
-		Files: []*adminpb.File{{Name: "demo.yaml", Content: demoRules}}, Message: "demo rules",
+		Files: []*adminpb.File{{Name: "demo.yaml", Content: demoRules}}, Why: &adminpb.Why{Message: "demo rules"},
 	})
 	if err != nil {
 		return false, fmt.Errorf("apply the demo rules: %w", err)

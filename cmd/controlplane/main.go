@@ -28,9 +28,15 @@ func run() int {
 	return 0
 }
 
+// settings are those of the control plane: flags over the environment over defaults.
+type settings struct {
+	app.Config
+	environment error // what could not be read of it
+}
+
 func command() *cobra.Command {
-	config := app.DefaultConfig()
-	fromEnvironment := env.ParseWithOptions(&config, env.Options{Prefix: "HEADGATE_"})
+	config := &settings{Config: app.DefaultConfig()}
+	config.environment = env.ParseWithOptions(&config.Config, env.Options{Prefix: "HEADGATE_"})
 	c := &cobra.Command{
 		Use:   "controlplane",
 		Short: "Keep rules and push them to the sidecars",
@@ -40,24 +46,32 @@ func command() *cobra.Command {
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		RunE: func(c *cobra.Command, _ []string) error {
-			if fromEnvironment != nil {
-				return fmt.Errorf("environment: %w", fromEnvironment)
+			if config.environment != nil {
+				return fmt.Errorf("environment: %w", config.environment)
 			}
-			a, err := app.New(c.Context(), config, slog.New(slog.NewTextHandler(os.Stderr, nil)))
+			a, err := app.New(c.Context(), config.Config, slog.New(slog.NewTextHandler(os.Stderr, nil)))
 			if err != nil {
 				return err
 			}
 			return a.Run(c.Context())
 		},
 	}
+	config.databaseFlag(c)
 	f := c.Flags()
-	f.StringVar(&config.Database, "database-url", config.Database, "postgres:// URL, or the path of a SQLite file")
-	f.Lookup("database-url").DefValue = app.DefaultConfig().Database // one from the environment may hold a password
 	f.StringVar(&config.GRPCListen, "grpc-listen", config.GRPCListen, "address of the gRPC port: xDS and admin API")
 	f.StringVar(&config.HTTPListen, "http-listen", config.HTTPListen, "address of /metrics, /livez and /readyz")
 	f.DurationVar(&config.Poll, "poll", config.Poll, "how often to look for changes beside notifications; 0 relies on those alone")
 	f.BoolVar(&config.NoListen, "no-listen", config.NoListen, "use no notifications of the database, only --poll")
-	f.BoolVar(&config.Insecure, "insecure", config.Insecure, "listen on addresses that others reach, though nobody is asked who they are")
-	c.AddCommand(devCommand())
+	f.StringVar(&config.Auth, "auth", config.Auth, `who may call: "off" asks nobody who they are, "token" asks for a token or a client certificate`)
+	f.StringVar(&config.TLSCert, "tls-cert", config.TLSCert, "PEM file of the certificate for both ports; followed as it changes")
+	f.StringVar(&config.TLSKey, "tls-key", config.TLSKey, "PEM file of its key")
+	f.StringVar(&config.TLSClientCA, "tls-client-ca", config.TLSClientCA, "PEM file of the authorities that client certificates must come from")
+	f.BoolVar(&config.Insecure, "insecure", config.Insecure, "listen on addresses that others reach, though nobody is asked who they are, or without TLS")
+	c.AddCommand(devCommand(), tokenCommand(config), migrateCommand(config), renewLineageCommand(config))
 	return c
+}
+
+func (s *settings) databaseFlag(c *cobra.Command) {
+	c.Flags().StringVar(&s.Database, "database-url", s.Database, "postgres:// URL, or the path of a SQLite file")
+	c.Flags().Lookup("database-url").DefValue = app.DefaultConfig().Database // one from the environment may hold a password
 }

@@ -54,6 +54,11 @@ func command() *cobra.Command {
 	f.StringVar(&config.NodeID, "node-id", config.NodeID, "identity in the fleet; by default the name of the host and the port of the proxy")
 	f.StringSliceVar(&config.Domains, "domain", config.Domains, "domain whose rules to hold; the proxy enforces those of the first")
 	f.StringVar(&config.ControlPlane, "controlplane", config.ControlPlane, "address of the control plane")
+	f.StringVar(&config.Trust.CA, "controlplane-ca", config.Trust.CA, "PEM file of the authorities that the control plane's certificate must come from; without it there is no TLS")
+	f.StringVar(&config.Trust.ServerName, "controlplane-server-name", config.Trust.ServerName, "name in the control plane's certificate; by default the host of --controlplane")
+	f.StringVar(&config.Trust.Cert, "controlplane-cert", config.Trust.Cert, "PEM file of the sidecar's certificate, which proves who it is")
+	f.StringVar(&config.Trust.Key, "controlplane-key", config.Trust.Key, "PEM file of its key")
+	f.StringVar(&config.Trust.TokenFile, "controlplane-token-file", config.Trust.TokenFile, "file with a token, which proves who the sidecar is")
 	f.StringVar(&config.Store, "store", config.Store, `where counters live: redis://[USER:PASSWORD@]HOST:PORT[/DB], or "memory" for this sidecar alone`)
 	f.Lookup("store").DefValue = app.DefaultConfig().Store // one from the environment may hold a password
 	f.DurationVar(&config.StoreBudget, "store-budget", config.StoreBudget, "how long a decision may wait for the store before the rule's failure mode decides")
@@ -63,6 +68,6 @@ func command() *cobra.Command {
 	f.StringVar(&config.LastGood, "last-good", config.LastGood, "file that keeps the last good rules, to start without the control plane")
 	f.StringSliceVar(&config.TrustedProxies, "trusted-proxy", config.TrustedProxies, "address or CIDR of a proxy whose X-Forwarded-For is believed")
 	f.IntVar(&config.TrustedHops, "trusted-hops", config.TrustedHops, "believe every peer, and take the client from that many entries from the right of X-Forwarded-For")
-	f.BoolVar(&config.Insecure, "insecure", config.Insecure, "listen on addresses that others reach")
+	f.BoolVar(&config.Insecure, "insecure", config.Insecure, "listen on addresses that others reach, and send a token without TLS")
 	return c
 }

@@ -14,21 +14,15 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/health"
-	"google.golang.org/grpc/health/grpc_health_v1"
-	"google.golang.org/grpc/reflection"
 
 	"github.com/headgate/headgate/rules/rollout"
 	"github.com/headgate/headgate/storage"
 	"github.com/headgate/headgate/storage/postgres"
 	"github.com/headgate/headgate/storage/sqlite"
-	"github.com/headgate/headgate/web/api"
-	"github.com/headgate/headgate/web/api/adminpb"
+	"github.com/headgate/headgate/xds/certs"
 	"github.com/headgate/headgate/xds/push"
-	"github.com/headgate/headgate/xds/rpcstatus"
 )
 
 // drainTime is how long calls under way may take to end on stop. xDS streams never end by themselves.
@@ -38,6 +32,7 @@ const drainTime = 5 * time.Second
 type App struct {
 	config   Config
 	log      *slog.Logger
+	certs    *certs.Server // nil: no TLS
 	store    storage.Store
 	cache    *push.Cache
 	fleet    *push.Fleet
@@ -64,34 +59,46 @@ func New(ctx context.Context, config Config, log *slog.Logger) (_ *App, err erro
 			err = errors.Join(err, a.Close())
 		}
 	}()
-	// The ports first: a program that cannot have them leaves no new database behind.
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	// Ports and certificates first: a program that cannot have them leaves no new database behind.
 	if err := a.listen(); err != nil {
 		return nil, err
 	}
-	if err := a.open(ctx, log); err != nil {
+	if err := a.openCertificates(registry, log); err != nil {
 		return nil, err
 	}
-	registry := prometheus.NewRegistry()
-	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	a.http = &http.Server{Handler: a.operations(registry), ReadHeaderTimeout: 10 * time.Second}
-	a.grpc = a.serveGRPC(log) //nolint:contextcheck // its interceptors take each call's context
+	if a.store, err = OpenStore(ctx, config, log); err != nil {
+		return nil, err
+	}
+	a.release = append(a.release, a.store.Close)
+	service := rollout.NewService(a.store, time.Now)
+	door, err := a.door(service, registry, log)
+	if err != nil {
+		return nil, err
+	}
+	a.serveHTTP(door, registry, log)
+	//nolint:contextcheck // its interceptors take each call's context
+	if err := a.serveGRPC(door, service, registry, log); err != nil {
+		return nil, err
+	}
 	return a, nil
 }
 
-func (a *App) open(ctx context.Context, log *slog.Logger) (err error) {
-	if a.config.isPostgres() {
-		a.store, err = postgres.Open(ctx, a.config.Database, postgres.Options{NoListen: a.config.NoListen, Log: log})
+// OpenStore opens the database of the settings, bringing its schema up to date.
+func OpenStore(ctx context.Context, config Config, log *slog.Logger) (store storage.Store, err error) {
+	if config.IsPostgres() {
+		store, err = postgres.Open(ctx, config.Database, postgres.Options{NoListen: config.NoListen, Log: log})
 	} else {
-		if _, err := os.Stat(a.config.Database); errors.Is(err, fs.ErrNotExist) {
-			a.log.Info("the database file does not exist: a new one, without rules", "database", a.config.Database)
+		if _, err := os.Stat(config.Database); errors.Is(err, fs.ErrNotExist) {
+			log.Info("the database file does not exist: a new one, without rules", "database", config.Database)
 		}
-		a.store, err = sqlite.Open(ctx, a.config.Database)
+		store, err = sqlite.Open(ctx, config.Database)
 	}
 	if err != nil {
-		return fmt.Errorf("--database-url: %w", err)
+		return nil, fmt.Errorf("--database-url: %w", err)
 	}
-	a.release = append(a.release, a.store.Close)
-	return nil
+	return store, nil
 }
 
 func (a *App) listen() (err error) {
@@ -114,38 +121,6 @@ func ignoreClosed(closeIt func() error) func() error {
 		}
 		return nil
 	}
-}
-
-// serveGRPC registers the admin API, the stream, health and reflection.
-func (a *App) serveGRPC(log *slog.Logger) *grpc.Server {
-	a.cache = push.NewCache(push.CacheOptions{Log: log})
-	a.fleet = push.NewFleet(a.store, a.cache, log)
-	s := grpc.NewServer(append(push.ServerOptions(),
-		grpc.MaxRecvMsgSize(api.MaxRequestBytes),
-		grpc.ChainUnaryInterceptor(rpcstatus.UnaryServer(log)),
-		grpc.ChainStreamInterceptor(rpcstatus.StreamServer(log)),
-	)...)
-	push.Register(a.streams, s, a.cache, a.fleet)
-	adminpb.RegisterAdminServiceServer(s, api.NewServer(rollout.NewService(a.store, a.store, time.Now)))
-	grpc_health_v1.RegisterHealthServer(s, health.NewServer())
-	reflection.Register(s)
-	return s
-}
-
-// operations serves metrics and probes. It is ready once the database has been read.
-func (a *App) operations(gatherer prometheus.Gatherer) http.Handler {
-	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", promhttp.HandlerFor(gatherer, promhttp.HandlerOpts{}))
-	mux.HandleFunc("GET /livez", func(http.ResponseWriter, *http.Request) {})
-	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
-		switch _, _, loaded := a.cache.Head(); {
-		case a.stopping.Load():
-			http.Error(w, "stopping", http.StatusServiceUnavailable)
-		case !loaded:
-			http.Error(w, "the database has not been read yet", http.StatusServiceUnavailable)
-		}
-	})
-	return mux
 }
 
 // GRPCAddr is the address of the gRPC port.
@@ -171,7 +146,11 @@ func (a *App) Run(ctx context.Context) error {
 		return nil
 	})
 	group.Go(func() error {
-		if err := a.http.Serve(a.httpAt); !errors.Is(err, http.ErrServerClosed) {
+		serve := a.http.Serve
+		if a.certs != nil {
+			serve = func(l net.Listener) error { return a.http.ServeTLS(l, "", "") }
+		}
+		if err := serve(a.httpAt); !errors.Is(err, http.ErrServerClosed) {
 			return fmt.Errorf("serve %s: %w", a.HTTPAddr(), err)
 		}
 		return nil
@@ -180,7 +159,8 @@ func (a *App) Run(ctx context.Context) error {
 		<-running.Done()
 		return a.drain()
 	})
-	a.log.Info("control plane started", "grpc", a.GRPCAddr(), "http", a.HTTPAddr(), "database", a.config.databaseName())
+	a.log.Info("control plane started", "grpc", a.GRPCAddr(), "http", a.HTTPAddr(), "database", a.config.databaseName(),
+		"auth", a.config.Auth, "tls", a.certs != nil)
 	err := group.Wait()
 	stopFleet()
 	err = errors.Join(err, <-saved)

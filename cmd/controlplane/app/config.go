@@ -25,8 +25,20 @@ type Config struct {
 	Poll time.Duration `env:"POLL"`
 	// NoListen turns notifications off: changes of other replicas are then seen by polling alone.
 	NoListen bool `env:"NO_LISTEN"`
-	Insecure bool `env:"INSECURE"` // listen on addresses that others reach
+	// Auth is AuthOff or AuthToken.
+	Auth string `env:"AUTH"`
+	// Files in PEM, followed as they change; both ports speak TLS when there is a certificate.
+	TLSCert     string `env:"TLS_CERT"`
+	TLSKey      string `env:"TLS_KEY"`
+	TLSClientCA string `env:"TLS_CLIENT_CA"` // whose certificates prove who a client is
+	Insecure    bool   `env:"INSECURE"`      // listen on addresses that others reach, though it is not safe
 }
+
+// The ways to find out who calls.
+const (
+	AuthOff   = "off"   // not at all
+	AuthToken = "token" // by a token, or by a client certificate where there is a TLSClientCA
+)
 
 // DefaultConfig returns the defaults.
 func DefaultConfig() Config {
@@ -35,6 +47,7 @@ func DefaultConfig() Config {
 		GRPCListen: "127.0.0.1:18000",
 		HTTPListen: "127.0.0.1:7070",
 		Poll:       time.Second,
+		Auth:       AuthOff,
 	}
 }
 
@@ -47,7 +60,7 @@ func (c Config) Validate() error {
 	if c.Database == "" {
 		bad("database-url", "is missing: a postgres:// URL, or the path of a SQLite file")
 	}
-	if scheme, _, found := strings.Cut(c.Database, "://"); found && !c.isPostgres() {
+	if scheme, _, found := strings.Cut(c.Database, "://"); found && !c.IsPostgres() {
 		bad("database-url", "%s:// is not known: a postgres:// URL, or the path of a SQLite file", scheme)
 	}
 	if c.Poll < 0 {
@@ -56,21 +69,34 @@ func (c Config) Validate() error {
 	if c.Poll == 0 && c.NoListen {
 		bad("poll", "is off, and so are notifications: nothing would tell of changes")
 	}
+	if c.Auth != AuthOff && c.Auth != AuthToken {
+		bad("auth", "%q is neither %s nor %s", c.Auth, AuthOff, AuthToken)
+	}
+	if (c.TLSCert == "") != (c.TLSKey == "") {
+		bad("tls-cert", "goes together with --tls-key")
+	}
+	if c.TLSClientCA != "" && c.TLSCert == "" {
+		bad("tls-client-ca", "needs --tls-cert and --tls-key: without TLS no client shows a certificate")
+	}
+	if c.TLSClientCA != "" && c.Auth == AuthOff {
+		bad("tls-client-ca", "needs --auth %s: with --auth %s a certificate says nothing, and everybody may do everything", AuthToken, AuthOff)
+	}
 	for _, l := range []struct{ flag, address string }{{"grpc-listen", c.GRPCListen}, {"http-listen", c.HTTPListen}} {
-		if err := checkListen(l.address, c.Insecure); err != nil {
+		if err := c.checkListen(l.address); err != nil {
 			bad(l.flag, "%w", err)
 		}
 	}
 	return errors.Join(problems...)
 }
 
-func (c Config) isPostgres() bool {
+// IsPostgres reports whether the database is one; otherwise it is SQLite.
+func (c Config) IsPostgres() bool {
 	return strings.HasPrefix(c.Database, "postgres://") || strings.HasPrefix(c.Database, "postgresql://")
 }
 
 // databaseName is the database without its password, for the log.
 func (c Config) databaseName() string {
-	if !c.isPostgres() {
+	if !c.IsPostgres() {
 		return c.Database
 	}
 	u, err := url.Parse(c.Database)
@@ -80,15 +106,20 @@ func (c Config) databaseName() string {
 	return "postgres " + u.Host + u.Path
 }
 
-// checkListen says why an address is not listened on: others reach it, and nobody is asked who they are.
-func checkListen(address string, insecure bool) error {
+// checkListen says why an address is not listened on: others reach it, and it would not be safe.
+func (c Config) checkListen(address string) error {
 	host, _, err := net.SplitHostPort(address)
 	if err != nil {
 		return fmt.Errorf("%q is not HOST:PORT", address)
 	}
 	ip, err := netip.ParseAddr(host)
-	if !insecure && host != "localhost" && (err != nil || !ip.IsLoopback()) {
-		return fmt.Errorf("%s is not a loopback address, and nobody is asked who they are; --insecure allows it", address)
+	switch loopback := host == "localhost" || err == nil && ip.IsLoopback(); {
+	case loopback, c.Insecure:
+		return nil
+	case c.Auth == AuthOff:
+		return fmt.Errorf("%s is not a loopback address, and nobody is asked who they are: use --auth %s; --insecure allows it", address, AuthToken)
+	case c.TLSCert == "":
+		return fmt.Errorf("%s is not a loopback address, and tokens would travel in the clear: use --tls-cert and --tls-key; --insecure allows it", address)
 	}
 	return nil
 }

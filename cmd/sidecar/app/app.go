@@ -17,8 +17,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"golang.org/x/sync/errgroup"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/headgate/headgate/enforce"
 	"github.com/headgate/headgate/enforce/memlimit"
@@ -80,7 +78,11 @@ func New(config Config, log *slog.Logger) (_ *App, err error) {
 		}
 		return 0
 	}))
-	if err := a.subscribe(config, inForce{engine: engine, meter: counts}, registry, log); err != nil {
+	registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "headgate_freezes", Help: "Freezes in force: those of the control plane, and those made at this sidecar.",
+	}, func() float64 { return float64(len(engine.Freezes())) }))
+	glass := newBreakGlass(engine, breakGlassFile(config.LastGood), a.log)
+	if err := a.subscribe(config, inForce{engine: engine, meter: counts}, glass, registry, log); err != nil {
 		return nil, err
 	}
 	upstream, err := url.Parse(config.Upstream)
@@ -96,7 +98,9 @@ func New(config Config, log *slog.Logger) (_ *App, err error) {
 		Log: log, Registerer: registry,
 	})
 	a.proxyHTTP = &http.Server{Handler: door, ReadHeaderTimeout: 10 * time.Second}
-	a.opsHTTP = &http.Server{Handler: a.operations(registry), ReadHeaderTimeout: 10 * time.Second}
+	operations := a.operations(registry)
+	(&freezeDoor{glass: glass, domains: config.Domains}).register(operations)
+	a.opsHTTP = &http.Server{Handler: operations, ReadHeaderTimeout: 10 * time.Second}
 	return a, nil
 }
 
@@ -118,21 +122,24 @@ func (a *App) openLimiter(config Config, reg prometheus.Registerer) (enforce.Lim
 	return limiter, nil
 }
 
-func (a *App) subscribe(config Config, sink subscribe.Sink, reg prometheus.Registerer, log *slog.Logger) error {
-	conn, err := subscribe.Dial(config.ControlPlane, grpc.WithTransportCredentials(insecure.NewCredentials()))
+func (a *App) subscribe(config Config, sink subscribe.Sink, glass *breakGlass, reg prometheus.Registerer, log *slog.Logger) error {
+	conn, err := dial(config, reg, log)
 	if err != nil {
-		return fmt.Errorf("--controlplane %s: %w", config.ControlPlane, err)
+		return err
 	}
 	a.release = append(a.release, conn.Close)
 	o := subscribe.Options{
 		Conn: conn, Node: config.NodeID, Program: "headgate-sidecar", Version: programVersion(), Domains: config.Domains,
-		Sink: sink, Log: log, Registerer: reg,
+		Sink: sink, BreakGlass: glass.Reports, Log: log, Registerer: reg,
 	}
 	if config.LastGood != "" {
 		o.File = subscribe.NewFile(config.LastGood)
 	}
-	a.client, err = subscribe.New(o)
-	return err
+	if a.client, err = subscribe.New(o); err != nil {
+		return err
+	}
+	glass.changed = a.client.ReportBreakGlass
+	return nil
 }
 
 // defaultNodeID tells the sidecars of one host apart by the port of their proxy.
@@ -185,7 +192,7 @@ func (a *App) OpsAddr() net.Addr { return a.opsAt.Addr() }
 
 // operations serves metrics and probes. Readiness depends on having rules, never on Redis or the control plane: where
 // the sidecar's readiness is its pod's, an outage of either must not take every service down.
-func (a *App) operations(gatherer prometheus.Gatherer) http.Handler {
+func (a *App) operations(gatherer prometheus.Gatherer) *http.ServeMux {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(gatherer, promhttp.HandlerOpts{}))
 	ready := func(w http.ResponseWriter, stopping bool) {

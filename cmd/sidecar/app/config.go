@@ -26,7 +26,8 @@ type Config struct {
 	NodeID         string        `env:"NODE_ID"`      // identity in the fleet; "": the host's name and the proxy's port
 	Domains        []string      `env:"DOMAIN"`       // whose rules it holds; the proxy enforces those of the first
 	ControlPlane   string        `env:"CONTROLPLANE"` // address of the control plane's gRPC port
-	Store          string        `env:"STORE"`        // a redis:// URL, or "memory"
+	Trust          Trust         `envPrefix:"CONTROLPLANE_"`
+	Store          string        `env:"STORE"` // a redis:// URL, or "memory"
 	StoreBudget    time.Duration `env:"STORE_BUDGET"`
 	Upstream       string        `env:"UPSTREAM"` // URL of the service behind the proxy
 	ProxyListen    string        `env:"LISTEN"`
@@ -34,7 +35,16 @@ type Config struct {
 	LastGood       string        `env:"LAST_GOOD"`     // file of the last good set; "" keeps none
 	TrustedProxies []string      `env:"TRUSTED_PROXY"` // addresses and CIDRs whose X-Forwarded-For is believed
 	TrustedHops    int           `env:"TRUSTED_HOPS"`  // above 0: take the client from that many entries from the right
-	Insecure       bool          `env:"INSECURE"`      // listen on addresses that others reach
+	Insecure       bool          `env:"INSECURE"`      // listen on addresses that others reach, and send a token without TLS
+}
+
+// Trust says how the sidecar and the control plane know each other. The files are followed as they change.
+type Trust struct {
+	CA         string `env:"CA"`          // PEM of the authorities that the control plane's certificate must come from; "": no TLS
+	ServerName string `env:"SERVER_NAME"` // in that certificate; "": the host of the address
+	Cert       string `env:"CERT"`        // PEM of the sidecar's own certificate
+	Key        string `env:"KEY"`
+	TokenFile  string `env:"TOKEN_FILE"`
 }
 
 // DefaultConfig returns the defaults.
@@ -85,10 +95,31 @@ func (c Config) Validate() error {
 			bad(flag, "%w", err)
 		}
 	}
-	if _, port, err := net.SplitHostPort(c.ControlPlane); err != nil || strings.Trim(port, "0123456789") != "" {
+	host, port, err := net.SplitHostPort(c.ControlPlane)
+	if err != nil || strings.Trim(port, "0123456789") != "" {
 		bad("controlplane", "%q is not HOST:PORT", c.ControlPlane)
 	}
+	c.checkTrust(host, bad)
 	return errors.Join(problems...)
+}
+
+func (c Config) checkTrust(host string, bad func(flag, format string, args ...any)) {
+	for flag, value := range map[string]string{"cert": c.Trust.Cert, "key": c.Trust.Key, "server-name": c.Trust.ServerName} {
+		if value != "" && c.Trust.CA == "" {
+			bad("controlplane-"+flag, "needs --controlplane-ca: without it the connection has no TLS")
+		}
+	}
+	if (c.Trust.Cert == "") != (c.Trust.Key == "") {
+		bad("controlplane-cert", "goes together with --controlplane-key")
+	}
+	if c.Trust.TokenFile != "" && c.Trust.CA == "" && !isLoopback(host) && !c.Insecure {
+		bad("controlplane-token-file", "%s is not a loopback address, and the token would travel in the clear: use --controlplane-ca; --insecure allows it", c.ControlPlane)
+	}
+}
+
+func isLoopback(host string) bool {
+	ip, err := netip.ParseAddr(host)
+	return host == "localhost" || err == nil && ip.IsLoopback()
 }
 
 // checkListen says why an address is not listened on: others reach it, and nobody said that they may.
@@ -97,8 +128,7 @@ func checkListen(address string, insecure bool) error {
 	if err != nil {
 		return fmt.Errorf("%q is not HOST:PORT", address)
 	}
-	ip, err := netip.ParseAddr(host)
-	if !insecure && host != "localhost" && (err != nil || !ip.IsLoopback()) {
+	if !insecure && !isLoopback(host) {
 		return fmt.Errorf("%s is not a loopback address; --insecure allows it", address)
 	}
 	return nil

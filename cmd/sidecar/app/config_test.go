@@ -51,3 +51,42 @@ func TestNewReleasesWhatItAcquiredWhenAPortIsTaken(t *testing.T) {
 		t.Errorf("got %v, want an error that names --ops-listen", err)
 	}
 }
+
+func TestTokenTravelsOverTLSOrOnThisHost(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name   string
+		change func(*app.Config)
+		want   string // part of the refusal; "": accepted
+	}{
+		{"this host", func(c *app.Config) { c.Trust.TokenFile = "t" }, ""},
+		{"this host by name", func(c *app.Config) { c.Trust.TokenFile, c.ControlPlane = "t", "localhost:1" }, ""},
+		{"another host", func(c *app.Config) { c.Trust.TokenFile, c.ControlPlane = "t", "plane:1" }, "--controlplane-token-file: plane:1 is not a loopback"},
+		{"another host, TLS", func(c *app.Config) { c.Trust.TokenFile, c.ControlPlane, c.Trust.CA = "t", "plane:1", "ca" }, ""},
+		{"another host, insecure", func(c *app.Config) { c.Trust.TokenFile, c.ControlPlane, c.Insecure = "t", "plane:1", true }, ""},
+		{"certificate without TLS", func(c *app.Config) { c.Trust.Cert, c.Trust.Key = "c", "k" }, "--controlplane-cert: needs --controlplane-ca"},
+		{"name without TLS", func(c *app.Config) { c.Trust.ServerName = "plane" }, "--controlplane-server-name: needs --controlplane-ca"},
+		{"certificate without key", func(c *app.Config) { c.Trust.CA, c.Trust.Cert = "ca", "c" }, "goes together with --controlplane-key"},
+	} {
+		config := config()
+		c.change(&config)
+		err := config.Validate()
+		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: got %v, want %q", c.name, err, c.want)
+		}
+	}
+}
+
+func TestFilesThatCannotBeReadAreNamedAtStart(t *testing.T) {
+	t.Parallel()
+	for flag, change := range map[string]func(*app.Config){
+		"--controlplane-ca":         func(c *app.Config) { c.Trust.CA = "/nowhere/ca.crt" },
+		"--controlplane-token-file": func(c *app.Config) { c.Trust.TokenFile = "/nowhere/token" },
+	} {
+		c := config()
+		change(&c)
+		if _, err := app.New(c, slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), flag) || !strings.Contains(err.Error(), "/nowhere/") {
+			t.Errorf("got %v, want an error that names %s and the file", err, flag)
+		}
+	}
+}

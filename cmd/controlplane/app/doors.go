@@ -1,0 +1,101 @@
+package app
+
+import (
+	"fmt"
+	"log/slog"
+	"net/http"
+	"runtime/debug"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/health"
+	"google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/reflection"
+
+	"github.com/headgate/headgate/rules/rollout"
+	"github.com/headgate/headgate/web/api"
+	"github.com/headgate/headgate/web/api/adminpb"
+	"github.com/headgate/headgate/web/auth"
+	"github.com/headgate/headgate/xds/certs"
+	"github.com/headgate/headgate/xds/push"
+	"github.com/headgate/headgate/xds/rpcstatus"
+)
+
+// openCertificates reads the files for TLS, where there are any.
+func (a *App) openCertificates(reg prometheus.Registerer, log *slog.Logger) (err error) {
+	if a.config.TLSCert == "" {
+		return nil
+	}
+	files := certs.Files{Cert: a.config.TLSCert, Key: a.config.TLSKey, CA: a.config.TLSClientCA}
+	if a.certs, err = certs.NewServer(files, certs.Options{Log: log, Registerer: reg}); err != nil {
+		return fmt.Errorf("--tls-cert, --tls-key, --tls-client-ca: %w", err)
+	}
+	return nil
+}
+
+// door returns what finds out who calls.
+func (a *App) door(service *rollout.Service, reg prometheus.Registerer, log *slog.Logger) (*auth.Authenticator, error) {
+	o := auth.Options{Refused: service.Refused, Log: log, Registerer: reg}
+	if a.config.Auth == AuthToken {
+		o.Store = a.store
+	}
+	return auth.New(o)
+}
+
+// serveGRPC registers the admin API, the stream, health and reflection. Errors become statuses outermost, so that those
+// of the door do too.
+func (a *App) serveGRPC(door *auth.Authenticator, service *rollout.Service, reg prometheus.Registerer, log *slog.Logger) (err error) {
+	a.cache = push.NewCache(push.CacheOptions{Log: log})
+	a.fleet, err = push.NewFleet(a.store, a.cache, push.FleetOptions{
+		Feed: a.store, BreakGlass: service.BreakGlass, Log: log, Registerer: reg,
+	})
+	if err != nil {
+		return err
+	}
+	refused := rpcstatus.NewRefused()
+	reg.MustRegister(refused)
+	options := append(push.ServerOptions(),
+		grpc.MaxRecvMsgSize(api.MaxRequestBytes),
+		grpc.ChainUnaryInterceptor(rpcstatus.UnaryServer(log, refused), door.UnaryServer()),
+		grpc.ChainStreamInterceptor(rpcstatus.StreamServer(log, refused), door.StreamServer()),
+	)
+	if a.certs != nil {
+		options = append(options, grpc.Creds(a.certs.Credentials()))
+	}
+	a.grpc = grpc.NewServer(options...)
+	push.Register(a.streams, a.grpc, a.cache, a.fleet)
+	adminpb.RegisterAdminServiceServer(a.grpc, api.NewServer(service, programVersion()))
+	grpc_health_v1.RegisterHealthServer(a.grpc, health.NewServer())
+	reflection.Register(a.grpc)
+	return nil
+}
+
+func programVersion() string {
+	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
+		return info.Main.Version
+	}
+	return "(devel)"
+}
+
+// serveHTTP prepares metrics and probes. It is ready once the database has been read.
+func (a *App) serveHTTP(door *auth.Authenticator, gatherer prometheus.Gatherer, log *slog.Logger) {
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", promhttp.HandlerFor(gatherer, promhttp.HandlerOpts{}))
+	mux.HandleFunc("GET /livez", func(http.ResponseWriter, *http.Request) {})
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
+		switch _, _, loaded := a.cache.Head(); {
+		case a.stopping.Load():
+			http.Error(w, "stopping", http.StatusServiceUnavailable)
+		case !loaded:
+			http.Error(w, "the database has not been read yet", http.StatusServiceUnavailable)
+		}
+	})
+	a.http = &http.Server{
+		Handler: door.HTTP(mux), ReadHeaderTimeout: 10 * time.Second, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn),
+	}
+	if a.certs != nil {
+		a.http.TLSConfig = a.certs.Config()
+	}
+}
