@@ -7,6 +7,8 @@ import (
 	"os/signal"
 	"syscall"
 
+	"github.com/mattn/go-isatty"
+
 	"github.com/headgate/headgate/cmd/rulectl/cli"
 )
 
@@ -17,5 +19,8 @@ func run() int {
 	defer stop()
 	// A second Ctrl-C ends the program at once.
 	context.AfterFunc(ctx, stop)
-	return cli.Run(ctx, os.Args[1:], cli.IO{In: os.Stdin, Out: os.Stdout, Err: os.Stderr, Getenv: os.Getenv})
+	return cli.Run(ctx, os.Args[1:], cli.IO{
+		In: os.Stdin, Out: os.Stdout, Err: os.Stderr, Getenv: os.Getenv,
+		Interactive: isatty.IsTerminal(os.Stdin.Fd()) && isatty.IsTerminal(os.Stderr.Fd()),
+	})
 }

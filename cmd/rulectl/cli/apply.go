@@ -4,8 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/headgate/headgate/rules"
 	"github.com/headgate/headgate/rules/rulefile"
@@ -15,29 +18,58 @@ import (
 // maxTotal leaves room in a request for names and framing.
 const maxTotal = adminpb.MaxRequestBytes - 1<<20
 
+// The values of --stage.
+const (
+	stageShadow  = "shadow"
+	stageEnforce = "enforce"
+)
+
+type applyFlags struct {
+	replace, again, prune, dryRun bool
+	stage                         string
+}
+
 func (a *app) applyCommand() *cobra.Command {
+	var f applyFlags
 	cmd := &cobra.Command{
 		Use:   "apply -f FILE|DIR|-",
 		Short: "Make the specs of rule files the newest of their rules",
 		Long: "Apply sends rule files as they are written; the control plane validates and stores them, all or nothing.\n" +
 			"A new or changed rule starts in shadow: it refuses nobody until it is promoted. Rules that the files do not\n" +
-			"name stay as they are.",
-		Example: "  rulectl apply -f rules/ -m \"pro plan to 600/min\" --wait",
+			"name stay as they are.\n\n" +
+			"Some things take effect at once, without shadow: exemptions, another shard, rules taken out by --prune, and\n" +
+			"everything with --stage enforce. They are shown before they happen and asked for at a terminal; elsewhere they\n" +
+			"need --yes (exit 7 otherwise). --yes also takes a limit that becomes ten times larger or smaller.",
+		Example: "  rulectl apply -f rules/ -m \"pro plan to 600/min\" --wait\n" +
+			"  rulectl apply -f rules/ --dry-run\n" +
+			"  rulectl apply -f rules/ --prune --yes -m \"rules are what is in git\"",
 		GroupID: groupChange,
 		Args:    onlyFiles,
-		RunE:    a.run(func(ctx context.Context, _ []string) error { return a.apply(ctx) }),
+		RunE:    a.run(func(ctx context.Context, _ []string) error { return a.apply(ctx, f) }),
 	}
 	a.filesFlag(cmd)
 	a.changeFlags(cmd)
+	a.yesFlag(cmd, "do what takes effect at once, and take limits that change tenfold, without asking")
+	cmd.Flags().StringVar(&f.stage, "stage", stageShadow, "shadow, or enforce: in force for everybody at once")
+	cmd.Flags().BoolVar(&f.replace, "replace", false, "replace candidates that already bind for some keys; the new ones start in shadow")
+	cmd.Flags().BoolVar(&f.again, "again", false, "take specs that were rolled back from")
+	cmd.Flags().BoolVar(&f.prune, "prune", false, "delete the rules, exemptions and the shard of the files' domains that the files do not name")
+	cmd.Flags().BoolVar(&f.dryRun, "dry-run", false, "only show what would be done")
 	return cmd
 }
 
-func (a *app) apply(ctx context.Context) error {
+func (a *app) apply(ctx context.Context, f applyFlags) error {
+	if f.stage != stageShadow && f.stage != stageEnforce {
+		return usagef("--stage %q is not known: use shadow or enforce; to bind for some keys, promote", f.stage)
+	}
 	files, err := a.readFiles()
 	if err != nil {
 		return err
 	}
-	req := &adminpb.ApplyRequest{Message: a.message, Files: make([]*adminpb.File, len(files))}
+	req := &adminpb.ApplyRequest{
+		Files: make([]*adminpb.File, len(files)), Why: a.why(), Replace: f.replace, Again: f.again, Prune: f.prune,
+		Enforce: f.stage == stageEnforce, Confirmed: a.yes,
+	}
 	total := 0
 	for i, f := range files {
 		req.Files[i] = &adminpb.File{Name: f.Name, Content: f.Content}
@@ -46,11 +78,85 @@ func (a *app) apply(ctx context.Context) error {
 	if total > maxTotal {
 		return fmt.Errorf("the files have %d MiB together; at most %d MiB are taken at once: name fewer", total>>20, maxTotal>>20)
 	}
+	if f.dryRun {
+		outcomes, err := a.dryRun(ctx, req, files)
+		if err != nil {
+			return err
+		}
+		return a.showDryRun(outcomes)
+	}
+	if !a.yes && atOnce(req, files) {
+		if err := a.askFirst(ctx, req, files); err != nil {
+			return err
+		}
+	}
 	return a.change(ctx, change{next: nextStep, do: func(ctx context.Context, client adminpb.AdminServiceClient) ([]*adminpb.Outcome, error) {
 		resp, err := client.Apply(ctx, req)
 		a.showProblems(err, files)
 		return resp.GetOutcomes(), err
 	}})
+}
+
+// atOnce reports whether something may take effect without shadow. Files that this program cannot read may be readable
+// to a newer control plane.
+func atOnce(req *adminpb.ApplyRequest, files []rulefile.File) bool {
+	if req.GetPrune() || req.GetEnforce() {
+		return true
+	}
+	sets, err := rulefile.DecodeAll(files)
+	return err != nil || slices.ContainsFunc(sets, func(s rulefile.RuleSet) bool { return s.Shard != nil || len(s.Exempt) > 0 })
+}
+
+// askFirst shows what would be done, and asks where some of it takes effect at once.
+func (a *app) askFirst(ctx context.Context, req *adminpb.ApplyRequest, files []rulefile.File) error {
+	outcomes, err := a.dryRun(ctx, req, files)
+	if err != nil {
+		return err
+	}
+	var what []string
+	for _, o := range outcomes {
+		for _, step := range o.GetSteps() {
+			if req.GetEnforce() || ofSettings(step) || deletes(step) {
+				what = append(what, step.GetRule())
+			}
+		}
+	}
+	if len(what) == 0 {
+		return nil
+	}
+	if a.io.Interactive {
+		printOutcomes(a.io.Err, outcomes)
+	} else if err := a.showDryRun(outcomes); err != nil {
+		return err
+	}
+	return a.confirm(fmt.Sprintf("change at once, without shadow: %s", names(what)))
+}
+
+// names lists the first few.
+func names(list []string) string {
+	const most = 5
+	if len(list) > most {
+		return fmt.Sprintf("%s and %d more", strings.Join(list[:most], ", "), len(list)-most)
+	}
+	return strings.Join(list, ", ")
+}
+
+func (a *app) dryRun(ctx context.Context, req *adminpb.ApplyRequest, files []rulefile.File) ([]*adminpb.Outcome, error) {
+	dry := proto.CloneOf(req)
+	dry.DryRun = true
+	resp, err := ask(ctx, a, func(ctx context.Context, client adminpb.AdminServiceClient) (*adminpb.ApplyResponse, error) {
+		return client.Apply(ctx, dry)
+	})
+	a.showProblems(err, files)
+	return resp.GetOutcomes(), err
+}
+
+func (a *app) showDryRun(outcomes []*adminpb.Outcome) error {
+	if a.output == outputJSON {
+		return printList(a, "ChangeList", changeItems(outcomes, nil))
+	}
+	printOutcomes(a.io.Out, outcomes)
+	return nil
 }
 
 // showProblems prints what the server found wrong with the files, beside the lines, which are here.

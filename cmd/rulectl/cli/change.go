@@ -3,12 +3,20 @@ package cli
 import (
 	"context"
 	"fmt"
+	"io"
+	"slices"
 	"strings"
 
+	"github.com/headgate/headgate/rules"
 	"github.com/headgate/headgate/web/api/adminpb"
 )
 
-// A change is one call that changes something, and the hint that follows each of its steps.
+// why comes with every change.
+func (a *app) why() *adminpb.Why {
+	return &adminpb.Why{Message: a.message, ExpectRevision: a.expect}
+}
+
+// A change is one call that changes something, and the hint that follows it, about the first thing that it changed.
 type change struct {
 	do   func(context.Context, adminpb.AdminServiceClient) ([]*adminpb.Outcome, error)
 	next func(*adminpb.Step) string
@@ -31,7 +39,7 @@ func (a *app) change(ctx context.Context, c change) error {
 	}
 	a.changing = false
 	if a.output == outputTable {
-		a.printOutcomes(outcomes)
+		printOutcomes(a.io.Out, outcomes)
 	}
 	var waits []*wait
 	var waitErr error
@@ -47,6 +55,11 @@ func (a *app) change(ctx context.Context, c change) error {
 	return waitErr
 }
 
+// one makes the outcomes of a call about one domain of its reply.
+func one[R interface{ GetOutcome() *adminpb.Outcome }](resp R, err error) ([]*adminpb.Outcome, error) {
+	return []*adminpb.Outcome{resp.GetOutcome()}, err
+}
+
 func firstOf(errs ...error) error {
 	for _, err := range errs {
 		if err != nil {
@@ -56,33 +69,49 @@ func firstOf(errs ...error) error {
 	return nil
 }
 
-func (a *app) printOutcomes(outcomes []*adminpb.Outcome) {
+func printOutcomes(w io.Writer, outcomes []*adminpb.Outcome) {
 	for _, o := range outcomes {
-		if o.GetRevision() == 0 {
-			fmt.Fprintf(a.io.Out, "%s  unchanged: %s\n", o.GetDomain(), oneLine(o.GetNote()))
-			continue
+		switch {
+		case len(o.GetSteps()) == 0:
+			fmt.Fprintf(w, "%s  unchanged: %s\n", o.GetDomain(), oneLine(o.GetNote()))
+		case o.GetRevision() == 0:
+			fmt.Fprintf(w, "%s  dry run: nothing is stored\n", o.GetDomain())
+		default:
+			fmt.Fprintf(w, "%s  revision %d\n", o.GetDomain(), o.GetRevision())
 		}
-		fmt.Fprintf(a.io.Out, "%s  revision %d\n", o.GetDomain(), o.GetRevision())
 		for _, step := range o.GetSteps() {
-			if step.GetBefore() == "" {
-				fmt.Fprintf(a.io.Out, "  + %s: new, %s\n", step.GetRule(), oneLine(step.GetAfter()))
-				continue
+			switch {
+			case step.GetBefore() == "":
+				fmt.Fprintf(w, "  + %s: new, %s\n", step.GetRule(), oneLine(step.GetAfter()))
+			case deletes(step):
+				fmt.Fprintf(w, "  - %s: %s -> %s\n", step.GetRule(), oneLine(step.GetBefore()), oneLine(step.GetAfter()))
+			default:
+				fmt.Fprintf(w, "  ~ %s: %s -> %s\n", step.GetRule(), oneLine(step.GetBefore()), oneLine(step.GetAfter()))
 			}
-			fmt.Fprintf(a.io.Out, "  ~ %s: %s -> %s\n", step.GetRule(), oneLine(step.GetBefore()), oneLine(step.GetAfter()))
-			for _, w := range step.GetWarnings() {
-				fmt.Fprintf(a.io.Out, "    %s\n", oneLine(w))
+			for _, warning := range step.GetWarnings() {
+				fmt.Fprintf(w, "    ⚠ %s\n", oneLine(warning))
 			}
 		}
 	}
 }
 
-// suggestNext prints the command that most often follows, for the first rule that changed.
+// ofSettings reports that a step is about the settings of the domain, and not about a rule.
+func ofSettings(step *adminpb.Step) bool { return !strings.Contains(step.GetRule(), "/") }
+
+func deletes(step *adminpb.Step) bool {
+	return !ofSettings(step) && strings.HasPrefix(step.GetAfter(), string(rules.StageDeleted))
+}
+
+// suggestNext prints the command that most often follows, for the first rule that changed, or else for the settings.
 func (a *app) suggestNext(outcomes []*adminpb.Outcome, next func(*adminpb.Step) string) {
 	for _, o := range outcomes {
-		if steps := o.GetSteps(); len(steps) > 0 {
-			fmt.Fprintln(a.io.Err, next(steps[0]))
-			return
+		steps := o.GetSteps()
+		if len(steps) == 0 {
+			continue
 		}
+		at := max(slices.IndexFunc(steps, func(s *adminpb.Step) bool { return !ofSettings(s) }), 0)
+		fmt.Fprintln(a.io.Err, next(steps[at]))
+		return
 	}
 }
 
@@ -91,6 +120,8 @@ func (a *app) suggestNext(outcomes []*adminpb.Outcome, next func(*adminpb.Step) 
 func nextStep(step *adminpb.Step) string {
 	rule := step.GetRule()
 	switch after := step.GetAfter(); {
+	case ofSettings(step):
+		return "next: rulectl get domains -d " + rule
 	case strings.Contains(after, " in shadow"):
 		return fmt.Sprintf("in shadow it counts what it would refuse, and refuses nobody; next: rulectl promote %s --to 1%%", rule)
 	case strings.Contains(after, "%"):
@@ -103,7 +134,7 @@ type changeItem struct {
 	Domain   string     `json:"domain"`
 	Revision int64      `json:"revision"` // 0: nothing changed
 	Note     string     `json:"note,omitempty"`
-	Steps    []stepItem `json:"steps"`
+	Steps    []stepItem `json:"steps"`          // with revision 0: what would be done
 	Wait     *waitItem  `json:"wait,omitempty"` // only with --wait
 }
 

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
-	"net"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -13,20 +11,13 @@ import (
 	"path/filepath"
 	"regexp"
 	"strconv"
-	"strings"
 	"testing"
-	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
 	"go.uber.org/goleak"
-	"google.golang.org/grpc"
 
 	"github.com/headgate/headgate/cmd/rulectl/cli"
 	"github.com/headgate/headgate/rules/rollout"
-	"github.com/headgate/headgate/storage/sqlite"
-	"github.com/headgate/headgate/web/api"
-	"github.com/headgate/headgate/web/api/adminpb"
-	"github.com/headgate/headgate/xds/rpcstatus"
 )
 
 func TestMain(m *testing.M) {
@@ -52,71 +43,6 @@ func (l leakChecked) Run() int {
 	return code
 }
 
-// controlPlane is the admin API on an SQLite file, served on a real socket.
-type controlPlane struct {
-	addr  string
-	store *sqlite.Store
-}
-
-func discardLog() *slog.Logger { return slog.New(slog.DiscardHandler) }
-
-// start serves a fresh control plane; stop ends it.
-func start(dir string) (c *controlPlane, stop func(), err error) {
-	store, err := sqlite.Open(context.Background(), filepath.Join(dir, "headgate.db"))
-	if err != nil {
-		return nil, nil, err
-	}
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return nil, nil, errors.Join(err, store.Close())
-	}
-	log := discardLog()
-	server := grpc.NewServer(grpc.MaxRecvMsgSize(api.MaxRequestBytes),
-		grpc.UnaryInterceptor(rpcstatus.UnaryServer(log)), grpc.StreamInterceptor(rpcstatus.StreamServer(log)))
-	adminpb.RegisterAdminServiceServer(server, api.NewServer(rollout.NewService(store, store, time.Now)))
-	served := make(chan struct{})
-	go func() {
-		defer close(served)
-		_ = server.Serve(listener) // ends with Stop
-	}()
-	return &controlPlane{listener.Addr().String(), store}, func() {
-		server.Stop()
-		<-served
-		_ = store.Close()
-	}, nil
-}
-
-// saveNode stores a node as the control plane would know it. Facts are acked=N, sent=N, nacked=N, reason=TEXT, away and
-// seen=AGE; without any the node is connected and has answered nothing.
-func (c *controlPlane) saveNode(ctx context.Context, domain, id string, facts ...string) error {
-	n := rollout.Node{ID: id, Domain: domain, Program: "headgate-sidecar/test", Connected: true, Seen: time.Now()}
-	for _, fact := range facts {
-		key, value, _ := strings.Cut(fact, "=")
-		number, _ := strconv.ParseInt(value, 10, 64)
-		switch key {
-		case "acked":
-			n.Acked = number
-		case "sent":
-			n.Sent = number
-		case "nacked":
-			n.Nacked = number
-		case "reason":
-			n.NackReason = value
-		case "away":
-			n.Connected = false
-		case "seen":
-			ago, err := time.ParseDuration(value)
-			if err != nil {
-				return err
-			}
-			n.Seen = n.Seen.Add(-ago)
-		default:
-			return fmt.Errorf("unknown fact %q", fact)
-		}
-	}
-	return c.store.SaveNodes(ctx, []rollout.Node{n})
-}
-
 type planeKey struct{}
 
 // runScripts runs scripts with rulectl as a program of its own, each against a fresh control plane.
@@ -127,19 +53,20 @@ func runScripts(t *testing.T, names ...string) {
 		RequireUniqueNames:  true,
 		UpdateScripts:       os.Getenv("UPDATE_SCRIPTS") != "",
 		Setup: func(env *testscript.Env) error {
-			plane, stop, err := start(t.TempDir())
+			plane, err := start(t.TempDir(), doors{})
 			if err != nil {
 				return err
 			}
-			env.Defer(stop)
+			env.Defer(plane.stop)
 			env.Setenv("RULECTL_SERVER", plane.addr)
 			// The race detector makes every program linger a second at its end, for reports that come late.
 			env.Setenv("GORACE", "atexit_sleep_ms=10")
-			env.Values[planeKey{}] = plane
+			env.Values[planeKey{}], env.Values[opsKey{}] = plane, &opsPort{}
 			return nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"exits": exits, "node": node, "audit": audit, "normal": normal,
+			"exits": exits, "node": node, "audit": audit, "normal": normal, "edit": edit, "anchor": anchor, "id": id,
+			"secured": secured(t), "sidecar": sidecar, "asked": asked, "pushed": pushed,
 		},
 	}
 	for _, name := range names {
@@ -176,7 +103,8 @@ func node(ts *testscript.TestScript, neg bool, args []string) {
 
 // audit prints the audit trail, newest first; the user who runs the tests is "me".
 func audit(ts *testscript.TestScript, _ bool, _ []string) {
-	records, err := ts.Value(planeKey{}).(*controlPlane).store.Audit(context.Background(), "", 100) //nolint:errcheck // a panic would name it
+	store := ts.Value(planeKey{}).(*controlPlane).store //nolint:errcheck // a panic would name it
+	records, err := store.Audit(context.Background(), rollout.AuditQuery{Limit: 100})
 	ts.Check(err)
 	me, err := user.Current()
 	ts.Check(err)
@@ -207,7 +135,9 @@ func normal(ts *testscript.TestScript, neg bool, args []string) {
 
 func TestScripts(t *testing.T) {
 	t.Parallel()
-	runScripts(t, "validate", "fmt", "explain", "later", "apply", "refused", "conflict", "get", "promote", "rollback", "sidecars", "wait", "no-server", "usage")
+	runScripts(t, "validate", "fmt", "explain", "apply", "refused", "conflict", "get", "promote", "rollback", "sidecars", "wait", "no-server", "usage")
+	runScripts(t, "apply-guards", "life", "rollback-domain", "freeze", "breakglass", "override")
+	runScripts(t, "domains", "history", "audit", "sidecar-describe", "watch", "token")
 }
 
 func TestC16MisspeltKeyIsNamedAndNothingIsStored(t *testing.T) {

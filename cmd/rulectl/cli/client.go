@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/metadata"
 
 	"github.com/headgate/headgate/web/api/adminpb"
@@ -20,24 +19,49 @@ const maxReplyBytes = 64 << 20
 // connect returns a client of the control plane, and what closes its connection. No connection is made yet: that the
 // server is not there is an error of the first call.
 func (a *app) connect() (adminpb.AdminServiceClient, func(), error) {
-	if a.server == "" {
-		return nil, nil, usagef("--server is empty: name the control plane as HOST:PORT")
+	options, err := a.dialOptions()
+	if err != nil {
+		return nil, nil, err
 	}
-	conn, err := grpc.NewClient(a.server,
-		grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxReplyBytes)),
-		grpc.WithChainUnaryInterceptor(rpcstatus.UnaryClient()),
-		grpc.WithChainStreamInterceptor(rpcstatus.StreamClient()))
+	conn, err := grpc.NewClient(a.server, options...)
 	if err != nil {
 		return nil, nil, usagef("--server %q is not an address: %w", a.server, err)
 	}
 	return adminpb.NewAdminServiceClient(conn), func() { _ = conn.Close() }, nil
 }
 
+// dialOptions are for every connection to the control plane: who asks, and errors as package rules knows them.
+func (a *app) dialOptions() ([]grpc.DialOption, error) {
+	if a.server == "" {
+		return nil, usagef("--server is empty: name the control plane as HOST:PORT")
+	}
+	proof, err := a.proof.dialOptions(a.server)
+	if err != nil {
+		return nil, err
+	}
+	return append(proof,
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxReplyBytes)),
+		grpc.WithChainUnaryInterceptor(rpcstatus.UnaryClient()),
+		grpc.WithChainStreamInterceptor(rpcstatus.StreamClient())), nil
+}
+
 // call returns a context for one call: it ends with the timeout, and names the actor.
 func (a *app) call(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx = metadata.AppendToOutgoingContext(ctx, adminpb.ActorKey, adminpb.EscapeActor(a.actor()))
 	return context.WithTimeout(ctx, a.timeout)
+}
+
+// ask makes one connection for what do asks on it, all within the timeout.
+func ask[T any](ctx context.Context, a *app, do func(context.Context, adminpb.AdminServiceClient) (T, error)) (T, error) {
+	client, closeConn, err := a.connect()
+	if err != nil {
+		var none T
+		return none, err
+	}
+	defer closeConn()
+	ctx, cancel := a.call(ctx)
+	defer cancel()
+	return do(ctx, client)
 }
 
 // actor is the operating system's user.
@@ -62,6 +86,14 @@ func (a *app) ruleName(arg string) (domain, name string, err error) {
 		return "", "", usagef("rule %q is not of the form DOMAIN/NAME", arg)
 	}
 	return domain, name, nil
+}
+
+// domainOrRule reads DOMAIN|RULE: without a "/" it is a domain, and the rule "", unless -d names the domain.
+func (a *app) domainOrRule(arg string) (domain, rule string, err error) {
+	if !strings.Contains(arg, "/") && a.domain == "" {
+		return arg, "", nil
+	}
+	return a.ruleName(arg)
 }
 
 // nothing says that there is nothing to list.

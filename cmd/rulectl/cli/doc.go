@@ -3,5 +3,9 @@
 //
 // Data goes to standard output and everything else to standard error; "-o json" prints a stable shape for programs. The
 // exit code says what kind of end it was (see [Run]). The package reads no global state but the files it is told to
-// read and the name of the operating system's user.
+// read, and the names of the operating system's user and of the host.
+//
+// What cannot be overlooked is asked first where somebody sits at a terminal, and needs --yes elsewhere. Three commands
+// do without the admin API: watch is a sidecar that enforces nothing, freeze --sidecar speaks with one sidecar when there
+// is no control plane, and audit verify seals the records again, so that the control plane need not be believed.
 package cli

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -17,6 +18,7 @@ const (
 	exitAuth        = 4
 	exitConflict    = 5
 	exitNotAcked    = 6
+	exitGuarded     = 7
 	exitInterrupted = 130
 )
 
@@ -58,31 +60,57 @@ func (a *app) explain(err error) int {
 	case errors.As(err, &invalid):
 		a.complain("the rules are not valid, and nothing was stored: %s", count(len(invalid.Problems), "error"))
 		return exitFailed
-	case errors.Is(err, rules.ErrUnavailable) && !rpcstatus.Answered(err) && !strings.Contains(err.Error(), dialing):
-		a.complain("the connection to the control plane at %s broke before it answered: %s", a.server, err)
-		a.adviseLook()
-		return exitFailed
 	case errors.Is(err, rules.ErrUnavailable) && !rpcstatus.Answered(err):
-		a.complain("no control plane answers at %s: %s", a.server, dialText(err))
-		a.advise("name another: --server HOST:PORT, or RULECTL_SERVER", "(sidecars go on without it; to try headgate on this machine: controlplane dev)")
+		a.explainConnection(err)
 		return exitFailed
 	case errors.Is(err, context.DeadlineExceeded):
 		a.complain("the control plane at %s did not answer within %s", a.server, a.timeout)
 		a.adviseLook()
 		return exitFailed
+	case errors.Is(err, rules.ErrUnauthenticated):
+		a.complain("%s", err)
+		a.advise("say who you are: --token-file FILE (also RULECTL_TOKEN_FILE, or the token itself in HEADGATE_TOKEN),",
+			"or --tls-cert FILE --tls-key FILE; an admin makes a token with: rulectl token create")
+		return exitAuth
 	case errors.Is(err, rules.ErrForbidden):
 		a.complain("%s", err)
 		return exitAuth
 	case errors.Is(err, rules.ErrConflict):
 		a.complain("%s", err)
+		if a.expect != 0 {
+			a.advise("nothing was changed; look again, then name the revision you have seen: --expect-revision N")
+		}
 		return exitConflict
+	case errors.Is(err, rules.ErrGuarded): // its text says the way
+		a.complain("%s", err)
+		return exitGuarded
 	case errors.Is(err, rules.ErrNotFound):
 		a.complain("%s", err)
-		a.advise("see what there is: rulectl get rules")
+		a.advise("see what there is: " + cmp.Or(a.lists, "rulectl get rules"))
 		return exitFailed
 	}
 	a.complain("%s", err)
 	return exitFailed
+}
+
+// explainConnection says why there is no answer. Only gRPC's texts tell the cases apart; a wording that this does not
+// know costs a better hint and nothing else.
+func (a *app) explainConnection(err error) {
+	switch text := err.Error(); {
+	case strings.Contains(text, handshaking):
+		a.complain("there is no TLS with the control plane at %s: %s", a.server, after(text, handshaking))
+		a.advise("its certificate: --tls-ca FILE, --tls-server-name NAME; yours: --tls-cert FILE --tls-key FILE",
+			"(when it serves without TLS: leave these flags out)")
+	case strings.Contains(text, dialing):
+		a.complain("no control plane answers at %s: %s", a.server, after(text, dialing))
+		a.advise("name another: --server HOST:PORT, or RULECTL_SERVER", "(sidecars go on without it; to try headgate on this machine: controlplane dev)")
+	default:
+		a.complain("the connection to the control plane at %s broke before it answered: %s", a.server, text)
+		if !a.proof.usesTLS() {
+			a.advise("(when it serves with TLS: --tls, or --tls-ca FILE)")
+		}
+		a.adviseLook()
+	}
 }
 
 func (a *app) complain(format string, args ...any) {
@@ -101,16 +129,16 @@ func (a *app) adviseLook() {
 	}
 }
 
-// dialing is how gRPC's text of a connection that was never made goes on.
-const dialing = "Error while dialing: "
+// How gRPC's texts of a connection that was never made go on.
+const (
+	dialing     = "Error while dialing: "
+	handshaking = "authentication handshake failed: "
+)
 
-// dialText is the part of gRPC's text that says why there is no connection.
-func dialText(err error) string {
-	text := err.Error()
-	if _, after, ok := strings.Cut(text, dialing); ok {
-		text = strings.TrimSuffix(after, `"`)
-	}
-	return text
+// after is the part of gRPC's text that says why there is no connection.
+func after(text, mark string) string {
+	_, rest, _ := strings.Cut(text, mark)
+	return strings.TrimSuffix(rest, `"`)
 }
 
 // count is "1 error" or "3 errors".

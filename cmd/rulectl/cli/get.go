@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -25,7 +26,7 @@ func (a *app) getCommand() *cobra.Command {
 		RunE:    a.run(a.getRules),
 	}
 	a.domainFlag(of, "only the rules of this domain")
-	return group(&cobra.Command{Use: "get", Short: "Show things as they stand", GroupID: groupLook}, of)
+	return group(&cobra.Command{Use: "get", Short: "Show things as they stand", GroupID: groupLook}, of, a.getDomainsCommand())
 }
 
 func (a *app) getRules(ctx context.Context, args []string) error {
@@ -55,7 +56,7 @@ func (a *app) getRules(ctx context.Context, args []string) error {
 		rows[i] = item.row()
 	}
 	header := []string{"NAME", "STAGE", "STABLE", "CANDIDATE", "KEY", "LIMIT", "REVISION", "OWNER"}
-	_, err = fmt.Fprint(a.io.Out, renderTable(header, rows, "REVISION"))
+	_, err = fmt.Fprint(a.io.Out, withNotes(renderTable(header, rows, "REVISION"), func(i int) []string { return items[i].notes(time.Now()) }))
 	return err
 }
 
@@ -74,14 +75,9 @@ func (a *app) findRules(ctx context.Context, args []string) ([]*adminpb.Rule, er
 	if slices.ContainsFunc(wanted, func(w id) bool { return w.domain != domain }) {
 		domain = "" // of several domains: ask for all
 	}
-	client, closeConn, err := a.connect()
-	if err != nil {
-		return nil, err
-	}
-	defer closeConn()
-	ctx, cancel := a.call(ctx)
-	defer cancel()
-	resp, err := client.ListRules(ctx, &adminpb.ListRulesRequest{Domain: domain})
+	resp, err := ask(ctx, a, func(ctx context.Context, client adminpb.AdminServiceClient) (*adminpb.ListRulesResponse, error) {
+		return client.ListRules(ctx, &adminpb.ListRulesRequest{Domain: domain})
+	})
 	if err != nil || len(args) == 0 {
 		return resp.GetRules(), err
 	}
@@ -105,6 +101,11 @@ type ruleItem struct {
 	Percent   float64      `json:"percent"` // of keys for which the candidate binds
 	Stable    *versionItem `json:"stable,omitempty"`
 	Candidate *versionItem `json:"candidate,omitempty"`
+
+	State       string `json:"state"` // in words
+	Paused      bool   `json:"paused"`
+	Overrides   int32  `json:"overrides"` // that have not ended
+	FrozenUntil string `json:"frozenUntil,omitempty"`
 }
 
 type versionItem struct {
@@ -116,7 +117,24 @@ func newRuleItem(r *adminpb.Rule) ruleItem {
 	return ruleItem{
 		Domain: r.GetDomain(), Name: r.GetName(), UID: r.GetUid(), Revision: r.GetRevision(), Stage: r.GetStage(),
 		Percent: float64(r.GetPercent()) / 100, Stable: newVersionItem(r.GetStable()), Candidate: newVersionItem(r.GetCandidate()),
+		State: r.GetState(), Paused: r.GetPaused(), Overrides: r.GetOverrides(), FrozenUntil: timeJSON(r.GetFrozenUntil()),
 	}
+}
+
+// notes say what must not be overlooked.
+func (r ruleItem) notes(now time.Time) []string {
+	var list []string
+	id := r.Domain + "/" + r.Name
+	if until, err := time.Parse(time.RFC3339, r.FrozenUntil); err == nil {
+		list = append(list, fmt.Sprintf("❄ FROZEN until %s (%s left): it refuses nobody; see: rulectl get domains -d %s", when(until), left(until, now), r.Domain))
+	}
+	if r.Paused {
+		list = append(list, "॥ PAUSED: it is not promoted; to go on: rulectl resume "+id)
+	}
+	if r.Overrides > 0 {
+		list = append(list, fmt.Sprintf("⚠ %s; see: rulectl override list %s", count(int(r.Overrides), "override"), id))
+	}
+	return list
 }
 
 func newVersionItem(v *adminpb.Version) *versionItem {

@@ -99,6 +99,22 @@ func renderTable(header []string, rows [][]string, right ...string) string {
 	return b.String()
 }
 
+// withNotes puts lines below the rows of a table to which there is more to say.
+func withNotes(table string, notes func(row int) []string) string {
+	lines := strings.SplitAfter(table, "\n")
+	var b strings.Builder
+	for i, line := range lines[:len(lines)-1] {
+		b.WriteString(line)
+		if i == 0 {
+			continue
+		}
+		for _, note := range notes(i - 1) {
+			b.WriteString("   " + oneLine(note) + "\n")
+		}
+	}
+	return b.String()
+}
+
 // clean makes text that came from elsewhere safe for a terminal, which control characters could redraw.
 func clean(s string) string {
 	return strings.Map(func(r rune) rune {

@@ -169,6 +169,10 @@ func why(n *adminpb.Node, revision int64, now time.Time) string {
 	switch {
 	case n.GetState() == stateNacked && n.GetNacked() >= revision:
 		return n.GetNackReason()
+	case n.GetState() == stateForeign:
+		return foreignText(n)
+	case n.GetState() == stateAhead:
+		return aheadText(n)
 	case n.GetState() == stateNacked:
 		return fmt.Sprintf("refused revision %d and has not answered this one: %s", n.GetNacked(), n.GetNackReason())
 	case n.GetState() == stateAway:

@@ -2,8 +2,6 @@ package cli
 
 import (
 	"context"
-	"strconv"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -34,59 +32,84 @@ func (a *app) promoteCommand() *cobra.Command {
 		}),
 	}
 	cmd.Flags().StringVar(&to, "to", "", "share of keys, for example 25% or 0.5%")
+	a.ruleChangeFlags(cmd)
+	return cmd
+}
+
+// ruleChangeFlags are the flags of every command that changes one rule.
+func (a *app) ruleChangeFlags(cmd *cobra.Command) {
 	a.domainFlag(cmd, "domain of the rule")
 	a.changeFlags(cmd)
+}
+
+func (a *app) abortCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "abort RULE",
+		Short: "Put a rule's candidate back in shadow",
+		Long: "Abort is promote --to 0%: the candidate refuses nobody any more and goes on being judged; a stable version stays\n" +
+			"in force. A pause ends with it.",
+		Example: "  rulectl abort public-api/login -m \"refusals on checkout\" --wait",
+		GroupID: groupChange,
+		Args:    cobra.ExactArgs(1),
+		RunE:    a.run(func(ctx context.Context, args []string) error { return a.promote(ctx, args[0], 0) }),
+	}
+	a.ruleChangeFlags(cmd)
 	return cmd
 }
 
 func (a *app) promote(ctx context.Context, rule string, to rules.Percent) error {
+	return a.changeRule(ctx, rule, nextStep, func(ctx context.Context, client adminpb.AdminServiceClient, domain, name string) ([]*adminpb.Outcome, error) {
+		return one(client.Promote(ctx, &adminpb.PromoteRequest{Domain: domain, Rule: name, To: uint32(to), Why: a.why()}))
+	})
+}
+
+// changeRule makes a change of one rule.
+func (a *app) changeRule(ctx context.Context, rule string, next func(*adminpb.Step) string,
+	do func(ctx context.Context, client adminpb.AdminServiceClient, domain, name string) ([]*adminpb.Outcome, error),
+) error {
 	domain, name, err := a.ruleName(rule)
 	if err != nil {
 		return err
 	}
-	return a.change(ctx, change{next: nextStep, do: func(ctx context.Context, client adminpb.AdminServiceClient) ([]*adminpb.Outcome, error) {
-		resp, err := client.Promote(ctx, &adminpb.PromoteRequest{Domain: domain, Rule: name, To: uint32(to), Message: a.message})
-		return []*adminpb.Outcome{resp.GetOutcome()}, err
+	return a.change(ctx, change{next: next, do: func(ctx context.Context, client adminpb.AdminServiceClient) ([]*adminpb.Outcome, error) {
+		return do(ctx, client, domain, name)
 	}})
 }
 
-func (a *app) rollbackCommand() *cobra.Command {
-	var to string
+func (a *app) pauseCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:     "rollback RULE",
-		Aliases: []string{"undo"},
-		Short:   "Undo a rule's last step, or go back to a version",
-		Long: "Rollback drops a candidate beside a stable version, moves a candidate without one back to shadow, and otherwise\n" +
-			"restores the version that was in force before. With --to it makes that version the stable, from any state.\n" +
-			"It needs no file, and nothing is lost: it is a new revision. A rollback right after a rollback changes nothing.\n\n" +
-			"RULE is DOMAIN/NAME, or a name with -d.",
-		Example: "  rulectl rollback public-api/login -m \"refusals on checkout\" --wait\n" +
-			"  rulectl rollback public-api/login --to v7 --wait",
+		Use:   "pause RULE",
+		Short: "Hold a rule's candidate where it is",
+		Long: "Pause keeps a candidate from being promoted until it is resumed. What it refuses it goes on refusing: to end that,\n" +
+			"abort or roll back, which are possible at any time.",
+		Example: "  rulectl pause public-api/login -m \"waiting for the partner\"",
 		GroupID: groupChange,
 		Args:    cobra.ExactArgs(1),
-		RunE:    a.run(func(ctx context.Context, args []string) error { return a.rollback(ctx, args[0], to) }),
+		RunE:    a.run(func(ctx context.Context, args []string) error { return a.pause(ctx, args[0], false) }),
 	}
-	cmd.Flags().StringVar(&to, "to", "", "version to make the stable, such as v7; by default the last step is undone")
-	a.domainFlag(cmd, "domain of the rule")
-	a.changeFlags(cmd)
+	a.ruleChangeFlags(cmd)
 	return cmd
 }
 
-func (a *app) rollback(ctx context.Context, rule, to string) error {
-	domain, name, err := a.ruleName(rule)
-	if err != nil {
-		return err
+func (a *app) resumeCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "resume RULE",
+		Short:   "Let a candidate that was paused be promoted again",
+		Example: "  rulectl resume public-api/login",
+		GroupID: groupChange,
+		Args:    cobra.ExactArgs(1),
+		RunE:    a.run(func(ctx context.Context, args []string) error { return a.pause(ctx, args[0], true) }),
 	}
-	version := int64(0)
-	if to != "" {
-		version, err = strconv.ParseInt(strings.TrimPrefix(to, "v"), 10, 64)
-		if err != nil || version < 1 {
-			return usagef("--to: %q is not a version, such as v7", to)
-		}
+	a.ruleChangeFlags(cmd)
+	return cmd
+}
+
+func (a *app) pause(ctx context.Context, rule string, resume bool) error {
+	next := func(step *adminpb.Step) string { return "next: rulectl resume " + step.GetRule() }
+	if resume {
+		next = nextStep
 	}
-	next := func(step *adminpb.Step) string { return "next: rulectl get rule " + step.GetRule() }
-	return a.change(ctx, change{next: next, do: func(ctx context.Context, client adminpb.AdminServiceClient) ([]*adminpb.Outcome, error) {
-		resp, err := client.Rollback(ctx, &adminpb.RollbackRequest{Domain: domain, Rule: name, To: version, Message: a.message})
-		return []*adminpb.Outcome{resp.GetOutcome()}, err
-	}})
+	return a.changeRule(ctx, rule, next, func(ctx context.Context, client adminpb.AdminServiceClient, domain, name string) ([]*adminpb.Outcome, error) {
+		return one(client.Pause(ctx, &adminpb.PauseRequest{Domain: domain, Rule: name, Resume: resume, Why: a.why()}))
+	})
 }

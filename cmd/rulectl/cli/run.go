@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/mattn/go-isatty"
@@ -15,10 +16,14 @@ type IO struct {
 	In       io.Reader
 	Out, Err io.Writer
 	Getenv   func(string) string
+	// Interactive: somebody sits in front of In and Err, and may be asked. Without, nothing is asked, and what needs an
+	// answer needs --yes.
+	Interactive bool
 }
 
 // Run runs one command and returns its exit code: 0 done; 1 failed; 2 usage; 4 not logged in or not allowed; 5
-// conflict; 6 stored, but not acknowledged by every sidecar in time; 130 interrupted. It returns early when ctx ends.
+// conflict; 6 stored, but not acknowledged by every sidecar in time; 7 stopped by a guard; 130 interrupted. It returns
+// early when ctx ends.
 func Run(ctx context.Context, args []string, io IO) int {
 	a := &app{io: io, output: outputTable}
 	root := a.rootCommand()                   //nolint:contextcheck // commands get ctx from ExecuteContext
@@ -35,12 +40,16 @@ type app struct {
 	started bool // the command line was understood; errors before that are errors of usage
 	// changing: a change has been sent and not answered. Whoever stops waiting then does not know what became of it.
 	changing bool
+	lists    string // the command that shows what there is to be named; "": get rules
 
 	server  string
+	proof   proof
 	timeout time.Duration
 	output  output
 	domain  string
 	message string
+	expect  int64 // the revision that the change is based on; 0: whatever stands
+	yes     bool
 	wait    bool
 	files   []string
 }
@@ -55,6 +64,7 @@ const (
 	groupAuthor = "author"
 	groupChange = "change"
 	groupLook   = "look"
+	groupTrust  = "trust"
 )
 
 func (a *app) rootCommand() *cobra.Command {
@@ -65,7 +75,7 @@ func (a *app) rootCommand() *cobra.Command {
 			"A new or changed rule starts in shadow, where it counts what it would refuse and refuses nobody. It is promoted\n" +
 			"by percentage of keys, and rolled back with one command.\n\n" +
 			"Exit codes: 0 done; 1 failed; 2 usage; 4 not logged in or not allowed; 5 conflict; 6 stored, but not\n" +
-			"acknowledged by every sidecar in time; 130 interrupted.",
+			"acknowledged by every sidecar in time; 7 stopped by a guard; 130 interrupted.",
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
@@ -77,13 +87,21 @@ func (a *app) rootCommand() *cobra.Command {
 	flags.StringVar(&a.server, "server", server, "address of the control plane; also RULECTL_SERVER")
 	flags.DurationVar(&a.timeout, "timeout", defaultTimeout, "how long to wait for the control plane and, with --wait, for the sidecars")
 	flags.VarP(&a.output, "output", "o", "table or json")
+	a.proof.flags(flags, a.io.Getenv)
+	// Whoever needs help in a hurry needs an example: it comes first, and once.
+	root.SetUsageTemplate(strings.Replace(root.UsageTemplate(), "{{if .HasExample}}\n\nExamples:\n{{.Example}}{{end}}", "", 1))
+	root.SetHelpTemplate("{{if .HasExample}}{{.Example}}\n\n{{end}}" + root.HelpTemplate())
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 
 	root.AddGroup(&cobra.Group{ID: groupAuthor, Title: "Write rules (no server needed):"},
-		&cobra.Group{ID: groupChange, Title: "Change:"}, &cobra.Group{ID: groupLook, Title: "Look:"})
-	root.AddCommand(a.validateCommand(), a.fmtCommand(), a.explainCommand(), a.applyCommand(), a.promoteCommand(), a.rollbackCommand(), a.getCommand(),
-		a.sidecarCommand(), a.versionCommand())
-	root.AddCommand(a.initCommand(), a.simulateCommand(), a.testCommand(), a.backtestCommand())
+		&cobra.Group{ID: groupChange, Title: "Change:"}, &cobra.Group{ID: groupLook, Title: "Look:"},
+		&cobra.Group{ID: groupTrust, Title: "Trust:"})
+	root.AddCommand(a.initCommand(), a.validateCommand(), a.fmtCommand(), a.explainCommand(), a.simulateCommand(),
+		a.testCommand(), a.backtestCommand())
+	root.AddCommand(a.applyCommand(), a.promoteCommand(), a.abortCommand(), a.pauseCommand(), a.resumeCommand(),
+		a.rollbackCommand(), a.deleteCommand(), a.freezeCommand(), a.unfreezeCommand(), a.overrideCommand())
+	root.AddCommand(a.getCommand(), a.historyCommand(), a.auditCommand(), a.sidecarCommand(), a.watchCommand())
+	root.AddCommand(a.tokenCommand(), a.whoamiCommand(), a.versionCommand())
 	return root
 }
 
@@ -114,10 +132,16 @@ func (a *app) domainFlag(cmd *cobra.Command, usage string) {
 	cmd.Flags().StringVarP(&a.domain, "domain", "d", "", usage)
 }
 
-// changeFlags are the flags of every command that changes something.
+// changeFlags are the flags of every command that makes a revision.
 func (a *app) changeFlags(cmd *cobra.Command) {
-	cmd.Flags().StringVarP(&a.message, "message", "m", "", "why; kept in the audit record")
+	a.messageFlag(cmd)
 	cmd.Flags().BoolVar(&a.wait, "wait", false, "wait until every sidecar of the domain has acknowledged the change")
+	cmd.Flags().Int64Var(&a.expect, "expect-revision", 0,
+		"change nothing (exit 5) when what this is about was touched after this revision, the one you have looked at")
+}
+
+func (a *app) messageFlag(cmd *cobra.Command) {
+	cmd.Flags().StringVarP(&a.message, "message", "m", "", "why; kept in the audit record")
 }
 
 // terminal reports whether w is one, and can be redrawn.

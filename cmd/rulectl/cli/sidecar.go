@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -17,23 +16,22 @@ func (a *app) sidecarCommand() *cobra.Command {
 		Use:   "list",
 		Short: "Show the sidecars and which revision each has taken",
 		Long: "Sidecar list shows every sidecar for each domain it serves: the revision it should have, the one it runs (the\n" +
-			"last it acknowledged), and when it was last heard of.",
+			"last it acknowledged), and when it was last heard of.\n\n" +
+			"Synced has it. Pending was not heard of since. Nacked refuses a rule, and keeps its last good version. Away is not\n" +
+			"connected; Gone was stopped, or silent for ten minutes, and is not waited for. Foreign holds the rules of another\n" +
+			"history: see `rulectl sidecar adopt`. Ahead runs a revision that this control plane never made.",
 		Args: cobra.NoArgs,
 		RunE: a.run(func(ctx context.Context, _ []string) error { return a.listSidecars(ctx) }),
 	}
 	a.domainFlag(list, "only the sidecars of this domain")
-	return group(&cobra.Command{Use: "sidecar", Aliases: []string{"sidecars"}, Short: "Look at the fleet", GroupID: groupLook}, list)
+	return group(&cobra.Command{Use: "sidecar", Aliases: []string{"sidecars"}, Short: "Look at the fleet", GroupID: groupLook},
+		list, a.describeSidecarCommand(), a.diffSidecarCommand(), a.sidecarFreezesCommand(), a.adoptCommand())
 }
 
 func (a *app) listSidecars(ctx context.Context) error {
-	client, closeConn, err := a.connect()
-	if err != nil {
-		return err
-	}
-	defer closeConn()
-	ctx, cancel := a.call(ctx)
-	defer cancel()
-	resp, err := client.ListNodes(ctx, &adminpb.ListNodesRequest{Domain: a.domain})
+	resp, err := ask(ctx, a, func(ctx context.Context, client adminpb.AdminServiceClient) (*adminpb.ListNodesResponse, error) {
+		return client.ListNodes(ctx, &adminpb.ListNodesRequest{Domain: a.domain})
+	})
 	if err != nil {
 		return err
 	}
@@ -57,13 +55,18 @@ type nodeItem struct {
 	Node    string `json:"node"`
 	Domain  string `json:"domain"`
 	Program string `json:"program,omitempty"`
-	State   string `json:"state"` // synced, pending, nacked, away or gone
+	State   string `json:"state"` // synced, pending, nacked, away, gone, foreign or ahead
 	Seen    string `json:"seen"`
 	Wanted  int64  `json:"wanted"`
 	Sent    int64  `json:"sent"`
 	Acked   int64  `json:"acked"` // what it runs
 	Nacked  int64  `json:"nacked"`
 	Reason  string `json:"reason,omitempty"` // of the refusal that stands
+
+	Level      int32    `json:"level,omitempty"`      // the highest feature level of rules it can take
+	Lineage    string   `json:"lineage,omitempty"`    // the history it holds
+	Refused    []string `json:"refused,omitempty"`    // rules whose newest version it does not have
+	BreakGlass []string `json:"breakGlass,omitempty"` // freezes made at the sidecar itself
 }
 
 func newNodeItem(n *adminpb.Node) nodeItem {
@@ -71,10 +74,11 @@ func newNodeItem(n *adminpb.Node) nodeItem {
 		Node: n.GetId(), Domain: n.GetDomain(), Program: n.GetProgram(), State: n.GetState(),
 		Seen: n.GetSeen().AsTime().UTC().Format(time.RFC3339), Wanted: n.GetWanted(), Sent: n.GetSent(), Acked: n.GetAcked(),
 		Nacked: n.GetNacked(), Reason: n.GetNackReason(),
+		Level: n.GetLevel(), Lineage: n.GetLineage(), Refused: n.GetRefused(), BreakGlass: n.GetBreakGlass(),
 	}
 }
 
-// nodeTable has a row for each node, and below it the reason for which it refuses.
+// nodeTable has a row for each node, and below it what must not be overlooked.
 func nodeTable(nodes []*adminpb.Node, now time.Time) string {
 	rows := make([][]string, len(nodes))
 	for i, n := range nodes {
@@ -84,15 +88,37 @@ func nodeTable(nodes []*adminpb.Node, now time.Time) string {
 		}
 	}
 	header := []string{"NODE", "DOMAIN", "STATUS", "WANTED", "RUNNING", "SEEN", "PROGRAM"}
-	lines := strings.Split(renderTable(header, rows, "WANTED", "RUNNING"), "\n")
-	var b strings.Builder
-	for i, line := range lines[:len(lines)-1] {
-		b.WriteString(line + "\n")
-		if i > 0 && nodes[i-1].GetNackReason() != "" {
-			fmt.Fprintf(&b, "   refuses revision %d: %s\n", nodes[i-1].GetNacked(), oneLine(nodes[i-1].GetNackReason()))
-		}
+	return withNotes(renderTable(header, rows, "WANTED", "RUNNING"), func(i int) []string { return nodeNotes(nodes[i]) })
+}
+
+func nodeNotes(n *adminpb.Node) []string {
+	var list []string
+	for _, freeze := range n.GetBreakGlass() {
+		list = append(list, "❄ BREAK-GLASS on this sidecar alone: "+freeze)
 	}
-	return b.String()
+	switch {
+	case n.GetState() == stateForeign:
+		return append(list, foreignText(n))
+	case n.GetState() == stateAhead:
+		return append(list, aheadText(n))
+	case n.GetNackReason() != "":
+		list = append(list, fmt.Sprintf("refuses revision %d: %s", n.GetNacked(), n.GetNackReason()))
+	}
+	return list
+}
+
+// foreignText says why a node does not follow, and what lets it.
+func foreignText(n *adminpb.Node) string {
+	if n.GetNackReason() != "" {
+		return n.GetNackReason() // the control plane says it in full
+	}
+	return fmt.Sprintf("holds the rules of another history, %s, and keeps them; an admin lets it follow with: rulectl sidecar adopt %s",
+		n.GetLineage(), n.GetLineage())
+}
+
+func aheadText(n *adminpb.Node) string {
+	return fmt.Sprintf("runs revision %d, which this control plane never made: its database was restored from a backup; "+
+		"after that an admin has to run: controlplane renew-lineage", n.GetAcked())
 }
 
 // The states of a node, as the control plane names them.
@@ -102,6 +128,8 @@ const (
 	stateNacked  = "nacked"
 	stateAway    = "away"
 	stateGone    = "gone"
+	stateForeign = "foreign"
+	stateAhead   = "ahead"
 )
 
 // stateText is a state as icon and word, so that neither colour nor font carries it alone.
@@ -117,6 +145,10 @@ func stateText(state string) string {
 		return "⚠ Away"
 	case stateGone:
 		return "• Gone"
+	case stateForeign:
+		return "⚠ Foreign"
+	case stateAhead:
+		return "⚠ Ahead"
 	}
 	return state
 }

@@ -23,10 +23,7 @@ func (a *app) versionCommand() *cobra.Command {
 		Short: "Show the version of rulectl",
 		Args:  cobra.NoArgs,
 		RunE: a.run(func(context.Context, []string) error {
-			v := versionJSON{apiVersion, "Version", "unknown", runtime.Version(), runtime.GOOS + "/" + runtime.GOARCH}
-			if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
-				v.Version = info.Main.Version
-			}
+			v := versionJSON{apiVersion, "Version", programVersion(), runtime.Version(), runtime.GOOS + "/" + runtime.GOARCH}
 			if a.output == outputJSON {
 				return a.printJSON(v)
 			}
@@ -34,4 +31,11 @@ func (a *app) versionCommand() *cobra.Command {
 			return err
 		}),
 	}
+}
+
+func programVersion() string {
+	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
+		return info.Main.Version
+	}
+	return "unknown"
 }

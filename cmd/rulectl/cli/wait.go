@@ -45,15 +45,20 @@ func (w *wait) complete() bool {
 	return w.heard && acked == total
 }
 
-// over reports that waiting longer changes nothing: every node has answered this very revision, be it with a refusal.
+// over reports that waiting longer changes nothing: every node has answered this very revision, be it with a refusal, or
+// waits for an admin.
 func (w *wait) over() bool {
 	if w.err != nil {
 		return true
 	}
 	for _, n := range w.nodes {
-		answered := n.GetState() == stateSynced || n.GetState() == stateGone ||
-			n.GetState() == stateNacked && n.GetNacked() >= w.revision
-		if !answered {
+		switch n.GetState() {
+		case stateSynced, stateGone, stateForeign, stateAhead:
+		case stateNacked:
+			if n.GetNacked() < w.revision {
+				return false
+			}
+		default:
 			return false
 		}
 	}
@@ -201,13 +206,13 @@ func stream(ctx context.Context, client adminpb.AdminServiceClient, domain strin
 }
 
 func newestRevision(ctx context.Context, client adminpb.AdminServiceClient, domain string) (int64, error) {
-	resp, err := client.ListRules(ctx, &adminpb.ListRulesRequest{Domain: domain})
+	resp, err := client.ListDomains(ctx, &adminpb.ListDomainsRequest{Domain: domain})
 	if err != nil {
 		return 0, fmt.Errorf("find the newest revision of %s: %w", domain, err)
 	}
 	newest := int64(0)
-	for _, r := range resp.GetRules() {
-		newest = max(newest, r.GetRevision())
+	for _, d := range resp.GetDomains() {
+		newest = max(newest, d.GetRevision())
 	}
 	return newest, nil
 }

@@ -64,11 +64,11 @@ func (r *running) end() (code int, rest string) {
 
 func setup(t *testing.T) *controlPlane {
 	t.Helper()
-	plane, stop, err := start(t.TempDir())
+	plane, err := start(t.TempDir(), doors{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(stop)
+	t.Cleanup(plane.stop)
 	return plane
 }
 
@@ -156,7 +156,8 @@ func (f *failing) serve(t *testing.T) string {
 		t.Fatal(err)
 	}
 	log := discardLog()
-	server := grpc.NewServer(grpc.UnaryInterceptor(rpcstatus.UnaryServer(log)), grpc.StreamInterceptor(rpcstatus.StreamServer(log)))
+	server := grpc.NewServer(grpc.UnaryInterceptor(rpcstatus.UnaryServer(log, rpcstatus.NewRefused())),
+		grpc.StreamInterceptor(rpcstatus.StreamServer(log, rpcstatus.NewRefused())))
 	adminpb.RegisterAdminServiceServer(server, f)
 	served := make(chan struct{})
 	go func() {
@@ -197,7 +198,9 @@ func TestExitCodesOfServerErrors(t *testing.T) {
 		wantText string
 	}{
 		{"forbidden", &failing{list: rules.ErrForbidden}, 4, "forbidden"},
+		{"not authenticated", &failing{list: rules.ErrUnauthenticated}, 4, "say who you are: --token-file FILE"},
 		{"conflict", &failing{list: rules.ErrConflict}, 5, "conflict"},
+		{"guarded", &failing{list: &rules.GuardError{Rule: "a/x", Danger: "too much", Way: "say --yes"}}, 7, "rulectl: a/x: too much: say --yes"},
 		{"database away", &failing{list: rules.ErrUnavailable}, 1, "rulectl: unavailable"},
 		{"unknown", &failing{list: os.ErrClosed}, 1, "internal error; its cause is in the server's log"},
 		{"hanging", &failing{hanging: true}, 1, "did not answer within 50ms"},

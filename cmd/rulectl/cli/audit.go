@@ -1,0 +1,158 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/headgate/headgate/rules/rollout"
+	"github.com/headgate/headgate/web/api/adminpb"
+)
+
+func (a *app) auditCommand() *cobra.Command {
+	cmd := &cobra.Command{Use: "audit", Short: "Who did what, when and why; and is that what was written", GroupID: groupLook}
+	return group(cmd, a.auditListCommand(), a.auditExportCommand(), a.auditVerifyCommand())
+}
+
+// The most records that the control plane returns at once.
+const maxRecords = 1000
+
+func (a *app) auditListCommand() *cobra.Command {
+	var rule string
+	var limit int32
+	var before int64
+	cmd := &cobra.Command{
+		Use:   "list",
+		Short: "Show the audit trail, newest first",
+		Long: "Audit list shows who did what, when and why, refused attempts too. An apply is a record of its domain, also with\n" +
+			"the rules it changed: for all steps of one rule see `rulectl history`.",
+		Example: "  rulectl audit list -d public-api\n  rulectl audit list --rule public-api/login --limit 20",
+		Args:    cobra.NoArgs,
+		RunE: a.run(func(ctx context.Context, _ []string) error {
+			if limit < 1 || limit > maxRecords || before < 0 {
+				return usagef("--limit is from 1 to %d, and --before is the number of a record", maxRecords)
+			}
+			req := &adminpb.ListAuditRequest{Domain: a.domain, Limit: limit, Before: before}
+			if rule != "" {
+				domain, name, err := a.ruleName(rule)
+				if err != nil {
+					return err
+				}
+				req.Domain, req.Target = domain, domain+"/"+name
+			}
+			return a.listAudit(ctx, req)
+		}),
+	}
+	a.domainFlag(cmd, "only the records of this domain")
+	cmd.Flags().StringVar(&rule, "rule", "", "only the records that name this rule")
+	cmd.Flags().Int32Var(&limit, "limit", 50, "at most that many")
+	cmd.Flags().Int64Var(&before, "before", 0, "only records with a smaller number; by default from the newest")
+	return cmd
+}
+
+func (a *app) listAudit(ctx context.Context, req *adminpb.ListAuditRequest) error {
+	resp, err := ask(ctx, a, func(ctx context.Context, client adminpb.AdminServiceClient) (*adminpb.ListAuditResponse, error) {
+		return client.ListAudit(ctx, req)
+	})
+	if err != nil {
+		return err
+	}
+	records := resp.GetRecords()
+	if a.output == outputJSON {
+		items := make([]recordItem, len(records))
+		for i, r := range records {
+			items[i] = newRecordItem(recordOf(r))
+		}
+		return printList(a, "AuditList", items)
+	}
+	if len(records) == 0 {
+		a.nothing("records", "each change makes one")
+		return nil
+	}
+	if _, err := fmt.Fprint(a.io.Out, auditTable(records)); err != nil {
+		return err
+	}
+	if len(records) == int(req.GetLimit()) {
+		fmt.Fprintf(a.io.Err, "older ones: --before %d\n", records[len(records)-1].GetNumber())
+	}
+	return nil
+}
+
+// auditTable has a row for each record, and below it what happened, or why it did not.
+func auditTable(records []*adminpb.Record) string {
+	rows := make([][]string, len(records))
+	for i, r := range records {
+		rows[i] = []string{
+			number(r.GetNumber()), when(r.GetTime().AsTime()), actorText(r.GetActor(), r.GetVerified()), r.GetAction(), r.GetTarget(),
+			number(r.GetRevision()), r.GetMessage(),
+		}
+	}
+	header := []string{"NUMBER", "TIME", "ACTOR", "ACTION", "TARGET", "REVISION", "MESSAGE"}
+	return withNotes(renderTable(header, rows, "NUMBER", "REVISION"), func(i int) []string {
+		r := records[i]
+		first, rest, more := strings.Cut(r.GetDetail(), "\n")
+		switch {
+		case r.GetRefused() != "":
+			return []string{"✖ refused: " + r.GetRefused()}
+		case more:
+			return []string{fmt.Sprintf("%s; and %d more", first, strings.Count(rest, "\n")+1)}
+		case first != "":
+			return []string{first}
+		}
+		return nil
+	})
+}
+
+// recordItem is a record with everything that is sealed: Before and After are texts, so that they stay byte for byte.
+type recordItem struct {
+	Number   int64  `json:"number"`
+	Revision int64  `json:"revision"` // 0: none was made
+	Refused  string `json:"refused,omitempty"`
+	Domain   string `json:"domain,omitempty"`
+	Time     string `json:"time"`
+	Actor    string `json:"actor"`
+	Verified bool   `json:"verified"` // false: the name is only what the client said
+	Action   string `json:"action"`
+	Target   string `json:"target"`
+	Message  string `json:"message,omitempty"`
+	Detail   string `json:"detail,omitempty"`
+	Before   string `json:"before"`
+	After    string `json:"after"`
+	Seal     string `json:"seal"`
+}
+
+// recordOf is the record that a message carries.
+func recordOf(r *adminpb.Record) *rollout.Record {
+	return &rollout.Record{
+		Number: r.GetNumber(), Revision: r.GetRevision(), Refused: r.GetRefused(), Domain: r.GetDomain(), Time: r.GetTime().AsTime(),
+		Actor:  rollout.Actor{Name: r.GetActor(), Verified: r.GetVerified()},
+		Action: rollout.Action(r.GetAction()), Target: r.GetTarget(), Message: r.GetMessage(), Detail: r.GetDetail(),
+		Before: json.RawMessage(r.GetBefore()), After: json.RawMessage(r.GetAfter()), Seal: r.GetSeal(),
+	}
+}
+
+func newRecordItem(r *rollout.Record) recordItem {
+	return recordItem{
+		Number: r.Number, Revision: r.Revision, Refused: r.Refused, Domain: r.Domain, Time: r.Time.UTC().Format(time.RFC3339Nano),
+		Actor: r.Actor.Name, Verified: r.Actor.Verified, Action: string(r.Action), Target: r.Target, Message: r.Message, Detail: r.Detail,
+		Before: string(r.Before), After: string(r.After), Seal: r.Seal,
+	}
+}
+
+// record reads what newRecordItem wrote.
+func (i *recordItem) record() (*rollout.Record, error) {
+	at, err := time.Parse(time.RFC3339Nano, i.Time)
+	if err != nil {
+		return nil, fmt.Errorf("time of record %d: %w", i.Number, err)
+	}
+	return &rollout.Record{
+		Number: i.Number, Revision: i.Revision, Refused: i.Refused, Domain: i.Domain, Time: at,
+		Actor:  rollout.Actor{Name: i.Actor, Verified: i.Verified},
+		Action: rollout.Action(i.Action), Target: i.Target, Message: i.Message, Detail: i.Detail,
+		Before: json.RawMessage(i.Before), After: json.RawMessage(i.After), Seal: i.Seal,
+	}, nil
+}

@@ -1,0 +1,147 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/headgate/headgate/rules"
+	"github.com/headgate/headgate/web/api/adminpb"
+)
+
+func (a *app) getDomainsCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "domains [DOMAIN]",
+		Aliases: []string{"domain"},
+		Short:   "Show domains with their settings, and what is frozen",
+		Example: "  rulectl get domains\n  rulectl get domain public-api -o json",
+		Args:    cobra.MaximumNArgs(1),
+		RunE: a.run(func(ctx context.Context, args []string) error {
+			if len(args) == 1 {
+				a.domain, a.lists = args[0], "rulectl get domains"
+			}
+			return a.getDomains(ctx, len(args) == 1)
+		}),
+	}
+	a.domainFlag(cmd, "only this domain")
+	return cmd
+}
+
+type domainItem struct {
+	Domain           string          `json:"domain"`
+	Revision         int64           `json:"revision"`         // the last one that touched it, or one of its rules
+	SettingsRevision int64           `json:"settingsRevision"` // the last one that touched what follows
+	Rules            int             `json:"rules"`
+	Shard            string          `json:"shard,omitempty"`
+	Exempt           []exemptionItem `json:"exempt"`
+	Freezes          []freezeItem    `json:"freezes"` // that have not ended
+}
+
+type exemptionItem struct {
+	Name  string          `json:"name"`
+	Match json.RawMessage `json:"match"`
+}
+
+type freezeItem struct {
+	Rule            string `json:"rule,omitempty"` // absent: all of the domain
+	Until           string `json:"until"`
+	IncludingClosed bool   `json:"includingClosed"`
+
+	until time.Time
+}
+
+func (a *app) getDomains(ctx context.Context, named bool) error {
+	var of *adminpb.ListRulesResponse
+	resp, err := ask(ctx, a, func(ctx context.Context, client adminpb.AdminServiceClient) (*adminpb.ListDomainsResponse, error) {
+		var err error
+		if of, err = client.ListRules(ctx, &adminpb.ListRulesRequest{Domain: a.domain}); err != nil {
+			return nil, err
+		}
+		return client.ListDomains(ctx, &adminpb.ListDomainsRequest{Domain: a.domain})
+	})
+	if err != nil {
+		return err
+	}
+	if named && len(resp.GetDomains()) == 0 {
+		return fmt.Errorf("domain %s: %w", a.domain, rules.ErrNotFound)
+	}
+	has := map[string]int{}
+	for _, r := range of.GetRules() {
+		has[r.GetDomain()]++
+	}
+	items := make([]domainItem, len(resp.GetDomains()))
+	for i, d := range resp.GetDomains() {
+		items[i] = newDomainItem(d, has[d.GetName()])
+	}
+	switch {
+	case a.output == outputJSON:
+		return printList(a, "DomainList", items)
+	case len(items) == 0:
+		a.nothing("domains", "the first rule makes one: rulectl apply -f FILE")
+		return nil
+	}
+	rows := make([][]string, len(items))
+	for i := range items {
+		rows[i] = items[i].row()
+	}
+	table := renderTable([]string{"DOMAIN", "REVISION", "RULES", "SHARD", "EXEMPT", "FROZEN"}, rows, "REVISION", "RULES")
+	_, err = fmt.Fprint(a.io.Out, withNotes(table, func(i int) []string { return items[i].notes(time.Now()) }))
+	return err
+}
+
+func newDomainItem(d *adminpb.Domain, has int) domainItem {
+	item := domainItem{
+		Domain: d.GetName(), Revision: d.GetRevision(), SettingsRevision: d.GetSettingsRevision(), Rules: has, Shard: d.GetShard(),
+		Exempt: []exemptionItem{}, Freezes: []freezeItem{},
+	}
+	for _, e := range d.GetExempt() {
+		match := json.RawMessage(e.GetMatch())
+		if !json.Valid(match) {
+			match = json.RawMessage("null")
+		}
+		item.Exempt = append(item.Exempt, exemptionItem{e.GetName(), match})
+	}
+	for _, f := range d.GetFreezes() {
+		item.Freezes = append(item.Freezes, freezeItem{f.GetRule(), timeJSON(f.GetUntil()), f.GetIncludingClosed(), f.GetUntil().AsTime()})
+	}
+	return item
+}
+
+func (d *domainItem) row() []string {
+	exempt := make([]string, len(d.Exempt))
+	for i, e := range d.Exempt {
+		exempt[i] = e.Name
+	}
+	frozen := ""
+	for _, f := range d.Freezes {
+		switch {
+		case f.Rule == "":
+			frozen = "❄ all"
+		case frozen != "❄ all":
+			frozen = "❄ " + count(len(d.Freezes), "rule")
+		}
+	}
+	return []string{d.Domain, strconv.FormatInt(d.Revision, 10), strconv.Itoa(d.Rules), d.Shard, strings.Join(exempt, ","), frozen}
+}
+
+// notes say until when what is frozen.
+func (d *domainItem) notes(now time.Time) []string {
+	list := make([]string, len(d.Freezes))
+	for i, f := range d.Freezes {
+		what := d.Domain
+		if f.Rule != "" {
+			what += "/" + f.Rule
+		}
+		but := ", but failure: closed"
+		if f.IncludingClosed {
+			but = ", failure: closed too"
+		}
+		list[i] = fmt.Sprintf("❄ %s FROZEN until %s (%s left)%s: to end it: rulectl unfreeze %s", what, when(f.until), left(f.until, now), but, what)
+	}
+	return list
+}

@@ -1,0 +1,80 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/headgate/headgate/web/api/adminpb"
+)
+
+func (a *app) historyCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "history RULE",
+		Short: "Show what each revision made of a rule, newest first",
+		Long: "History shows every step of a rule's life, also of one that was deleted: who made it, why, and where the rule stood\n" +
+			"then. -o json has the versions with their specs.\n\nRULE is DOMAIN/NAME, or a name with -d.",
+		Example: "  rulectl history public-api/login\n  rulectl rollback public-api/login --to v7    # back to a version it shows",
+		GroupID: groupLook,
+		Args:    cobra.ExactArgs(1),
+		RunE:    a.run(func(ctx context.Context, args []string) error { return a.history(ctx, args[0]) }),
+	}
+	a.domainFlag(cmd, "domain of the rule")
+	return cmd
+}
+
+type historyItem struct {
+	Revision  int64        `json:"revision"`
+	Time      string       `json:"time"`
+	Actor     string       `json:"actor"`
+	Verified  bool         `json:"verified"` // false: the name is only what the client said
+	Action    string       `json:"action"`
+	State     string       `json:"state"`
+	Percent   float64      `json:"percent"`
+	Message   string       `json:"message,omitempty"`
+	Stable    *versionItem `json:"stable,omitempty"`
+	Candidate *versionItem `json:"candidate,omitempty"`
+}
+
+func (a *app) history(ctx context.Context, rule string) error {
+	domain, name, err := a.ruleName(rule)
+	if err != nil {
+		return err
+	}
+	resp, err := ask(ctx, a, func(ctx context.Context, client adminpb.AdminServiceClient) (*adminpb.HistoryResponse, error) {
+		return client.History(ctx, &adminpb.HistoryRequest{Domain: domain, Rule: name})
+	})
+	if err != nil {
+		return err
+	}
+	entries := resp.GetEntries()
+	if a.output == outputJSON {
+		items := make([]historyItem, len(entries))
+		for i, e := range entries {
+			items[i] = historyItem{
+				Revision: e.GetRevision(), Time: timeJSON(e.GetTime()), Actor: e.GetActor(), Verified: e.GetVerified(), Action: e.GetAction(),
+				State: e.GetState(), Percent: float64(e.GetPercent()) / 100, Message: e.GetMessage(),
+				Stable: newVersionItem(e.GetStable()), Candidate: newVersionItem(e.GetCandidate()),
+			}
+		}
+		return printList(a, "HistoryList", items)
+	}
+	rows := make([][]string, len(entries))
+	for i, e := range entries {
+		rows[i] = []string{
+			number(e.GetRevision()), when(e.GetTime().AsTime()), actorText(e.GetActor(), e.GetVerified()), e.GetAction(), e.GetState(), e.GetMessage(),
+		}
+	}
+	header := []string{"REVISION", "TIME", "ACTOR", "ACTION", "STATE", "MESSAGE"}
+	_, err = fmt.Fprint(a.io.Out, renderTable(header, rows, "REVISION"))
+	return err
+}
+
+// actorText marks a name that nobody has verified.
+func actorText(name string, verified bool) string {
+	if verified {
+		return name
+	}
+	return name + " (unverified)"
+}

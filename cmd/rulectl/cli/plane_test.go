@@ -1,0 +1,159 @@
+package cli_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"github.com/headgate/headgate/rules/rollout"
+	"github.com/headgate/headgate/rules/rollout/access"
+	"github.com/headgate/headgate/storage/sqlite"
+	"github.com/headgate/headgate/web/api"
+	"github.com/headgate/headgate/web/api/adminpb"
+	"github.com/headgate/headgate/web/auth"
+	"github.com/headgate/headgate/xds/certs"
+	"github.com/headgate/headgate/xds/push"
+	"github.com/headgate/headgate/xds/rpcstatus"
+)
+
+// controlPlane is the admin API and the stream on an SQLite file, served on a real socket.
+type controlPlane struct {
+	addr    string
+	store   *sqlite.Store
+	service *rollout.Service
+	cache   *push.Cache
+	stop    func()
+}
+
+func discardLog() *slog.Logger { return slog.New(slog.DiscardHandler) }
+
+// doors say how a control plane is entered. The zero value asks nobody who they are, and has no TLS.
+type doors struct {
+	auth bool
+	tls  *certs.Server
+}
+
+// start serves a fresh control plane, which keeps its file in dir, until stop.
+func start(dir string, d doors) (*controlPlane, error) {
+	store, err := sqlite.Open(context.Background(), filepath.Join(dir, "headgate.db"))
+	if err != nil {
+		return nil, err
+	}
+	c := &controlPlane{store: store, service: rollout.NewService(store, time.Now)}
+	options := auth.Options{Refused: c.service.Refused}
+	if d.auth {
+		options.Store = store
+	}
+	door, err := auth.New(options)
+	if err != nil {
+		return nil, err
+	}
+	c.cache = push.NewCache(push.CacheOptions{})
+	fleet, err := push.NewFleet(store, c.cache, push.FleetOptions{Feed: store, BreakGlass: c.service.BreakGlass})
+	if err != nil {
+		return nil, err
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	c.addr = listener.Addr().String()
+	refused := rpcstatus.NewRefused()
+	serverOptions := append(push.ServerOptions(), grpc.MaxRecvMsgSize(api.MaxRequestBytes),
+		grpc.ChainUnaryInterceptor(rpcstatus.UnaryServer(discardLog(), refused), door.UnaryServer()),
+		grpc.ChainStreamInterceptor(rpcstatus.StreamServer(discardLog(), refused), door.StreamServer()))
+	if d.tls != nil {
+		serverOptions = append(serverOptions, grpc.Creds(d.tls.Credentials()))
+	}
+	server := grpc.NewServer(serverOptions...)
+	ctx, end := context.WithCancel(context.Background())
+	fleetCtx, endFleet := context.WithCancel(context.Background())
+	push.Register(ctx, server, c.cache, fleet)
+	adminpb.RegisterAdminServiceServer(server, api.NewServer(c.service, "controlplane/test"))
+	var running, saving sync.WaitGroup
+	running.Go(func() { _ = server.Serve(listener) }) // ends with Stop
+	running.Go(func() { _ = c.cache.Run(ctx, store, time.Second) })
+	saving.Go(func() { _ = fleet.Run(fleetCtx) })
+	c.stop = func() {
+		end()
+		server.Stop()
+		running.Wait()
+		endFleet() // after the streams, so that the nodes are written as disconnected
+		saving.Wait()
+		_ = store.Close()
+	}
+	return c, nil
+}
+
+// pushed waits until the newest revision is what new streams get.
+func (c *controlPlane) pushed(ctx context.Context) error {
+	head, err := c.store.Head(ctx)
+	if err != nil {
+		return err
+	}
+	again := time.NewTicker(time.Millisecond)
+	defer again.Stop()
+	for {
+		if _, revision, loaded := c.cache.Head(); loaded && revision >= head.Revision {
+			return nil
+		}
+		<-again.C
+	}
+}
+
+// token makes a token, as `controlplane token create` does.
+func (c *controlPlane) token(ctx context.Context, role access.Role, domains ...string) (string, error) {
+	text, credential := access.NewToken()
+	credential.Name, credential.Role, credential.Domains = string(role)+"@test", role, domains
+	_, err := c.service.AddCredential(ctx, credential, rollout.Why{Who: access.Local("test")})
+	return text, err
+}
+
+// saveNode stores a node as the control plane would know it. Facts are acked=N, sent=N, nacked=N, reason=TEXT, away,
+// seen=AGE, lineage=TEXT, refused=RULE and glass=RULE (frozen at the node itself); without any the node is connected and
+// has answered nothing.
+func (c *controlPlane) saveNode(ctx context.Context, domain, id string, facts ...string) error {
+	now := time.Now().UTC().Truncate(time.Microsecond)
+	n := rollout.Node{ID: id, Domain: domain, Program: "headgate-sidecar/test", Connected: true, Seen: now, Level: 1}
+	for _, fact := range facts {
+		key, value, _ := strings.Cut(fact, "=")
+		number, _ := strconv.ParseInt(value, 10, 64)
+		switch key {
+		case "acked":
+			n.Acked = number
+		case "sent":
+			n.Sent = number
+		case "nacked":
+			n.Nacked = number
+		case "reason":
+			n.NackReason = value
+		case "away":
+			n.Connected = false
+		case "lineage":
+			n.Lineage = value
+		case "refused":
+			n.Refused = append(n.Refused, value)
+		case "glass":
+			b := rollout.BreakGlass{ID: "1", At: now, Actor: "anna", Domain: domain}
+			b.Freeze.Rule, b.Freeze.Until = value, now.Add(15*time.Minute)
+			n.BreakGlass = append(n.BreakGlass, b)
+		case "seen":
+			ago, err := time.ParseDuration(value)
+			if err != nil {
+				return err
+			}
+			n.Seen = n.Seen.Add(-ago)
+		default:
+			return fmt.Errorf("unknown fact %q", fact)
+		}
+	}
+	return c.store.SaveNodes(ctx, []rollout.Node{n})
+}

@@ -1,0 +1,147 @@
+package cli_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"os/user"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/headgate/headgate/rules/rollout"
+	"github.com/headgate/headgate/rules/rollout/access"
+	"github.com/headgate/headgate/xds/certs"
+	"github.com/headgate/headgate/xds/certs/certstest"
+)
+
+func check[T any](ts *testscript.TestScript, value T, err error) T {
+	ts.Check(err)
+	return value
+}
+
+// secured lets a script go on with a control plane that asks who one is and has TLS: its tokens are in admin.token and
+// sidecar.token, and client.crt and client.key are a viewer's certificate.
+func secured(t *testing.T) func(*testscript.TestScript, bool, []string) {
+	return func(ts *testscript.TestScript, _ bool, _ []string) {
+		dir, until := ts.MkAbs("."), time.Now().Add(time.Hour)
+		authority := certstest.New(t)
+		server, client := authority.Server(until), authority.Client(until, "cn-of-a-viewer")
+		ca := certstest.Write(t, authority.PEM, dir, "ca.pem")
+		certstest.Write(t, client.Cert, dir, "client.crt")
+		certstest.Write(t, client.Key, dir, "client.key")
+		material, err := certs.NewServer(certs.Files{
+			Cert: certstest.Write(t, server.Cert, dir, "server.crt"), Key: certstest.Write(t, server.Key, dir, "server.key"), CA: ca,
+		}, certs.Options{})
+		plane, err := start(t.TempDir(), doors{auth: true, tls: check(ts, material, err)})
+		ts.Check(err)
+		ts.Defer(plane.stop)
+		ctx := context.Background()
+		for _, role := range []access.Role{access.Admin, access.Sidecar} {
+			text, err := plane.token(ctx, role)
+			certstest.Write(t, []byte(check(ts, text, err)+"\n"), dir, string(role)+".token")
+		}
+		viewer := access.NewCertificate("cn-of-a-viewer")
+		viewer.Role = access.Viewer
+		_, err = plane.service.AddCredential(ctx, viewer, rollout.Why{Who: access.Local("test")})
+		ts.Check(err)
+		*ts.Value(planeKey{}).(*controlPlane) = *plane //nolint:errcheck // a panic would name it
+		ts.Setenv("RULECTL_SERVER", plane.addr)
+		ts.Setenv("RULECTL_TLS_CA", ca)
+	}
+}
+
+// id sets ID to that of the token in a file: id FILE.
+func id(ts *testscript.TestScript, _ bool, args []string) {
+	ts.Setenv("ID", strings.Split(ts.ReadFile(args[0]), "_")[1])
+}
+
+// pushed waits until new streams get what was changed.
+func pushed(ts *testscript.TestScript, _ bool, _ []string) {
+	ts.Check(ts.Value(planeKey{}).(*controlPlane).pushed(context.Background())) //nolint:errcheck // a panic would name it
+}
+
+// edit copies a file with one text in place of another: edit FILE TO OLD NEW.
+func edit(ts *testscript.TestScript, _ bool, args []string) {
+	text := ts.ReadFile(args[0])
+	if !strings.Contains(text, args[2]) {
+		ts.Fatalf("%s does not contain %q", args[0], args[2])
+	}
+	ts.Check(os.WriteFile(ts.MkAbs(args[1]), []byte(strings.ReplaceAll(text, args[2], args[3])), 0o600))
+}
+
+// anchor sets ANCHOR to what verify would have printed at a record of an export: anchor FILE NUMBER.
+func anchor(ts *testscript.TestScript, _ bool, args []string) {
+	lines := bufio.NewScanner(strings.NewReader(ts.ReadFile(args[0])))
+	lines.Buffer(nil, 1<<20)
+	for lines.Scan() {
+		var r struct {
+			Number json.Number `json:"number"`
+			Seal   string      `json:"seal"`
+		}
+		ts.Check(json.Unmarshal(lines.Bytes(), &r))
+		if r.Number.String() == args[1] {
+			ts.Setenv("ANCHOR", args[1]+":"+r.Seal)
+			return
+		}
+	}
+	ts.Fatalf("%s has no record %s", args[0], args[1])
+}
+
+// opsPort stands for a sidecar's operations port, and answers as that does.
+type opsPort struct {
+	mu   sync.Mutex
+	last string // what was asked
+}
+
+type opsKey struct{}
+
+// sidecar starts one, and sets SIDECAR to its address.
+func sidecar(ts *testscript.TestScript, _ bool, _ []string) {
+	o := ts.Value(opsKey{}).(*opsPort) //nolint:errcheck // a panic would name it
+	server := httptest.NewServer(o)
+	ts.Defer(server.Close)
+	ts.Setenv("SIDECAR", strings.TrimPrefix(server.URL, "http://"))
+}
+
+func (o *opsPort) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	_ = r.ParseForm()
+	form, _ := url.QueryUnescape(strings.ReplaceAll(r.Form.Encode(), "&", " "))
+	o.mu.Lock()
+	o.last = fmt.Sprintf("%s %s %s", r.Method, r.URL.Path, form)
+	o.mu.Unlock()
+	fail := func(status int, text string) {
+		w.WriteHeader(status)
+		_ = json.NewEncoder(w).Encode(map[string]string{"error": text})
+	}
+	switch r.Form.Get("domain") {
+	case "nope":
+		fail(http.StatusNotFound, `not found: domain "nope" is not served here: this sidecar has public-api`)
+	case "forbidden":
+		fail(http.StatusForbidden, "forbidden: another site's page may not freeze")
+	case "html":
+		http.Error(w, "<html>", http.StatusBadGateway)
+	default:
+		fmt.Fprint(w, `{"freezes": [{"domain": "public-api", "rule": "login", "until": "2999-01-01T00:00:00Z", "includingClosed": true,
+			"source": "sidecar", "actor": "anna"}], "warning": "a restart of this sidecar will forget it: no space"}`)
+	}
+}
+
+// asked prints what the sidecar was asked last; the user who runs the tests is "me".
+func asked(ts *testscript.TestScript, _ bool, _ []string) {
+	me, err := user.Current()
+	ts.Check(err)
+	o := ts.Value(opsKey{}).(*opsPort) //nolint:errcheck // a panic would name it
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	_, err = fmt.Fprintln(ts.Stdout(), strings.Replace(o.last, "actor="+me.Username+" ", "actor=me ", 1))
+	ts.Check(err)
+}

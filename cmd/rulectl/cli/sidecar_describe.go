@@ -1,0 +1,192 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/headgate/headgate/web/api/adminpb"
+)
+
+func (a *app) describeSidecarCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:     "describe NODE",
+		Short:   "Show all that is known of a sidecar",
+		Example: "  rulectl sidecar describe cart-7f9-x2",
+		Args:    cobra.ExactArgs(1),
+		RunE:    a.run(func(ctx context.Context, args []string) error { return a.describeSidecar(ctx, args[0]) }),
+	}
+}
+
+func (a *app) diffSidecarCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "diff NODE",
+		Short: "Show which rules a sidecar does not have in their newest state; exit 1 if there are any",
+		Long: "Diff compares the rules as they stand with what the sidecar last acknowledged. Exit 0: it has them all. Exit 1: it\n" +
+			"lacks some, or what it holds is of another history and cannot be compared.",
+		Example: "  rulectl sidecar diff cart-7f9-x2",
+		Args:    cobra.ExactArgs(1),
+		RunE:    a.run(func(ctx context.Context, args []string) error { return a.diffSidecar(ctx, args[0]) }),
+	}
+}
+
+type lackItem struct {
+	Rule     string `json:"rule"`
+	Has      string `json:"has,omitempty"` // absent: nothing
+	Wanted   string `json:"wanted"`
+	Revision int64  `json:"revision"` // that made the wanted state
+	Refused  bool   `json:"refused"`  // it was sent, and the sidecar refused it
+}
+
+func lackItems(lacks []*adminpb.Lack) []lackItem {
+	items := make([]lackItem, len(lacks))
+	for i, l := range lacks {
+		items[i] = lackItem{l.GetRule(), l.GetHas(), l.GetWanted(), l.GetRevision(), l.GetRefused()}
+	}
+	return items
+}
+
+func lackTable(lacks []*adminpb.Lack) string {
+	rows := make([][]string, len(lacks))
+	for i, l := range lacks {
+		reason := "not acknowledged"
+		if l.GetRefused() {
+			reason = "✖ refused"
+		}
+		rows[i] = []string{l.GetRule(), l.GetHas(), l.GetWanted(), number(l.GetRevision()), reason}
+	}
+	return renderTable([]string{"RULE", "HAS", "WANTED", "REVISION", "WHY"}, rows, "REVISION")
+}
+
+func (a *app) findSidecar(ctx context.Context, id string) (*adminpb.DescribeNodeResponse, error) {
+	a.lists = "rulectl sidecar list"
+	return ask(ctx, a, func(ctx context.Context, client adminpb.AdminServiceClient) (*adminpb.DescribeNodeResponse, error) {
+		return client.DescribeNode(ctx, &adminpb.DescribeNodeRequest{Id: id})
+	})
+}
+
+func (a *app) describeSidecar(ctx context.Context, id string) error {
+	resp, err := a.findSidecar(ctx, id)
+	if err != nil {
+		return err
+	}
+	nodes, lacks := resp.GetNodes(), resp.GetLacks()
+	if a.output == outputJSON {
+		items := make([]nodeItem, len(nodes))
+		for i, n := range nodes {
+			items[i] = newNodeItem(n)
+		}
+		return a.printJSON(struct {
+			APIVersion string     `json:"apiVersion"`
+			Kind       string     `json:"kind"`
+			Node       string     `json:"node"`
+			Domains    []nodeItem `json:"domains"`
+			Lacks      []lackItem `json:"lacks"`
+		}{apiVersion, "Sidecar", id, items, lackItems(lacks)})
+	}
+	rows := make([][]string, len(nodes))
+	for i, n := range nodes {
+		rows[i] = []string{
+			n.GetDomain(), stateText(n.GetState()), number(n.GetWanted()), number(n.GetSent()), number(n.GetAcked()), number(n.GetNacked()),
+			strconv.Itoa(int(n.GetLevel())), n.GetLineage(),
+		}
+	}
+	newest := slices.MaxFunc(nodes, func(a, b *adminpb.Node) int { return a.GetSeen().AsTime().Compare(b.GetSeen().AsTime()) })
+	seen := newest.GetSeen().AsTime()
+	fmt.Fprintf(a.io.Out, "Node:      %s\nProgram:   %s\nLast seen: %s (%s ago)\n\n", oneLine(id), oneLine(newest.GetProgram()), when(seen), age(time.Since(seen)))
+	table := renderTable([]string{"DOMAIN", "STATUS", "WANTED", "SENT", "RUNNING", "REFUSED", "LEVEL", "HISTORY"}, rows,
+		"WANTED", "SENT", "RUNNING", "REFUSED", "LEVEL")
+	fmt.Fprint(a.io.Out, withNotes(table, func(i int) []string { return nodeNotes(nodes[i]) }))
+	if len(lacks) > 0 {
+		fmt.Fprintf(a.io.Out, "\nrules it does not have in their newest state\n%s", lackTable(lacks))
+	}
+	return nil
+}
+
+func (a *app) diffSidecar(ctx context.Context, id string) error {
+	resp, err := a.findSidecar(ctx, id)
+	if err != nil {
+		return err
+	}
+	lacks := resp.GetLacks()
+	switch {
+	case a.output == outputJSON:
+		if err := printList(a, "LackList", lackItems(lacks)); err != nil {
+			return err
+		}
+	case len(lacks) > 0:
+		fmt.Fprint(a.io.Out, lackTable(lacks))
+	}
+	strange := false
+	for _, n := range resp.GetNodes() {
+		switch n.GetState() {
+		case stateForeign, stateAhead:
+			strange = true
+			fmt.Fprintf(a.io.Err, "%s: cannot be compared: %s\n", n.GetDomain(), oneLine(nodeNotes(n)[len(nodeNotes(n))-1]))
+		case stateAway, stateGone:
+			fmt.Fprintf(a.io.Err, "%s: the sidecar is not connected; this is what it last acknowledged\n", n.GetDomain())
+		}
+	}
+	if len(lacks) > 0 || strange {
+		return explained{exitFailed}
+	}
+	fmt.Fprintln(a.io.Err, "✔ it has every rule in its newest state")
+	return nil
+}
+
+func (a *app) adoptCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "adopt LINEAGE",
+		Short: "Let sidecars that hold another history follow this one",
+		Long: "After a database was restored or replaced, its history has another identity, and sidecars that hold the rules of the\n" +
+			"old one keep them: a mistaken database must not change what a fleet enforces. Adopt says that the history LINEAGE,\n" +
+			"which `rulectl sidecar list` names, is replaced by this one: all that those sidecars have is replaced at once, now\n" +
+			"and when they come back. It asks at a terminal; elsewhere it needs --yes. Only an admin may.",
+		Example: "  rulectl sidecar adopt JBSWY3DPEHPK3PXP -m \"restored from the 02:00 backup\" --yes",
+		Args:    cobra.ExactArgs(1),
+		RunE:    a.run(func(ctx context.Context, args []string) error { return a.adopt(ctx, args[0]) }),
+	}
+	a.messageFlag(cmd)
+	a.yesFlag(cmd, "do not ask")
+	return cmd
+}
+
+func (a *app) adopt(ctx context.Context, lineage string) error {
+	if !a.yes {
+		resp, err := ask(ctx, a, func(ctx context.Context, client adminpb.AdminServiceClient) (*adminpb.ListNodesResponse, error) {
+			return client.ListNodes(ctx, &adminpb.ListNodesRequest{})
+		})
+		if err != nil {
+			return err
+		}
+		holders := map[string]bool{}
+		for _, n := range resp.GetNodes() {
+			if n.GetLineage() == lineage {
+				holders[n.GetId()] = true
+			}
+		}
+		if err := a.confirm(fmt.Sprintf("replace the rules of every sidecar that holds the history %s, now %s", lineage, count(len(holders), "sidecar"))); err != nil {
+			return err
+		}
+	}
+	a.changing = true
+	if _, err := ask(ctx, a, func(ctx context.Context, client adminpb.AdminServiceClient) (*adminpb.ReplaceLineageResponse, error) {
+		return client.ReplaceLineage(ctx, &adminpb.ReplaceLineageRequest{Lineage: lineage, Message: a.message})
+	}); err != nil {
+		return err
+	}
+	if a.output == outputJSON {
+		return a.printJSON(struct {
+			APIVersion string `json:"apiVersion"`
+			Kind       string `json:"kind"`
+			Lineage    string `json:"lineage"`
+		}{apiVersion, "Adoption", lineage})
+	}
+	fmt.Fprintf(a.io.Out, "sidecars that hold the history %s follow this one from now on\n", lineage)
+	fmt.Fprintln(a.io.Err, "next: rulectl sidecar list")
+	return nil
+}
