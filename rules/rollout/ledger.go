@@ -85,9 +85,11 @@ type Change struct {
 // AuditQuery says which records to return.
 type AuditQuery struct {
 	Domain string // "": all domains
-	Target string // "domain/name": the records of one rule; "": all
-	Before int64  // only records with a smaller number; 0: from the newest
-	Limit  int    // at most that many
+	// Target is "domain/name" for the records about one rule: those that name it as their target, and those whose detail
+	// has a line about it, since an apply or the rollback of a domain is about many. "": all.
+	Target string
+	Before int64 // only records with a smaller number; 0: from the newest
+	Limit  int   // at most that many
 }
 
 // Head is the end of a ledger.

@@ -77,7 +77,7 @@ func (s *Store) Audit(ctx context.Context, query rollout.AuditQuery) ([]rollout.
 	}
 	if query.Target != "" {
 		args = append(args, query.Target)
-		statement += fmt.Sprintf(` AND target = $%d`, len(args))
+		statement += fmt.Sprintf(` AND (target = $%[1]d OR position(chr(10) || $%[1]d || ': ' IN chr(10) || detail) > 0)`, len(args))
 	}
 	rows, err := s.pool.Query(ctx, statement+` ORDER BY number DESC LIMIT $2`, args...)
 	if err != nil {

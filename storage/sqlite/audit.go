@@ -82,7 +82,7 @@ func (s *Store) Audit(ctx context.Context, query rollout.AuditQuery) ([]rollout.
 	}
 	if query.Target != "" {
 		args = append(args, query.Target)
-		statement += fmt.Sprintf(` AND target = ?%d`, len(args))
+		statement += fmt.Sprintf(` AND (target = ?%[1]d OR instr(char(10) || detail, char(10) || ?%[1]d || ': ') > 0)`, len(args))
 	}
 	list, err := collect(ctx, s.read, statement+` ORDER BY number DESC LIMIT ?2`, args, func(row scanner) (rollout.Record, error) {
 		var r rollout.Record

@@ -21,6 +21,11 @@ func auditIsNewestFirst(t *testing.T, f *fixture) {
 	promote(t, f.store, "plan", 10)
 	refusal := note(rollout.ActionApply, "api/plan")
 	refusal.Domain, refusal.Refused = "api", "no"
+	several := note(rollout.ActionApply, "api")
+	several.Domain, several.Detail = "api", "api/plans: new -> v1\napi/login: v1 -> v2"
+	if err := f.store.Note(t.Context(), several, ""); err != nil {
+		t.Fatal(err)
+	}
 	if err := f.store.Note(t.Context(), refusal, ""); err != nil {
 		t.Fatal(err)
 	}
@@ -28,15 +33,18 @@ func auditIsNewestFirst(t *testing.T, f *fixture) {
 		query rollout.AuditQuery
 		want  []int64
 	}{
-		{rollout.AuditQuery{Limit: 10}, []int64{4, 3, 2, 1}},
-		{rollout.AuditQuery{Limit: 2}, []int64{4, 3}},
+		{rollout.AuditQuery{Limit: 10}, []int64{5, 4, 3, 2, 1}},
+		{rollout.AuditQuery{Limit: 2}, []int64{5, 4}},
 		{rollout.AuditQuery{Limit: 2, Before: 3}, []int64{2, 1}},
 		{rollout.AuditQuery{Limit: 2, Before: 1}, nil},
-		{rollout.AuditQuery{Limit: 9, Before: 99}, []int64{4, 3, 2, 1}},
-		{rollout.AuditQuery{Domain: "api", Limit: 10}, []int64{4, 3, 1}},
+		{rollout.AuditQuery{Limit: 9, Before: 99}, []int64{5, 4, 3, 2, 1}},
+		{rollout.AuditQuery{Domain: "api", Limit: 10}, []int64{5, 4, 3, 1}},
 		{rollout.AuditQuery{Domain: "api", Limit: 1, Before: 4}, []int64{3}},
 		{rollout.AuditQuery{Domain: "API", Limit: 10}, nil},
-		{rollout.AuditQuery{Target: "api/plan", Limit: 10}, []int64{4}},
+		{rollout.AuditQuery{Target: "api/plan", Limit: 10}, []int64{5}},
+		{rollout.AuditQuery{Target: "api/login", Limit: 10}, []int64{4}}, // of an apply of many
+		{rollout.AuditQuery{Target: "api/plans", Limit: 10}, []int64{4}},
+		{rollout.AuditQuery{Target: "pi/login", Limit: 10}, nil},
 		{rollout.AuditQuery{Target: "web", Limit: 10}, []int64{2}},
 		{rollout.AuditQuery{Target: "web", Domain: "api", Limit: 10}, nil},
 		{rollout.AuditQuery{}, nil},

@@ -28,8 +28,8 @@ func (a *app) auditListCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "Show the audit trail, newest first",
-		Long: "Audit list shows who did what, when and why, refused attempts too. An apply is a record of its domain, also with\n" +
-			"the rules it changed: for all steps of one rule see `rulectl history`.",
+		Long: "Audit list shows who did what, when and why, refused attempts too. With --rule also what was done to it beside\n" +
+			"others, by an apply or by the rollback of its domain.",
 		Example: "  rulectl audit list -d public-api\n  rulectl audit list --rule public-api/login --limit 20",
 		Args:    cobra.NoArgs,
 		RunE: a.run(func(ctx context.Context, _ []string) error {

@@ -302,7 +302,7 @@ func (m *Memory) Audit(ctx context.Context, query rollout.AuditQuery) ([]rollout
 			if len(list) >= query.Limit {
 				break
 			}
-			if (query.Domain == "" || r.Domain == query.Domain) && (query.Target == "" || r.Target == query.Target) &&
+			if (query.Domain == "" || r.Domain == query.Domain) && (query.Target == "" || r.Target == query.Target || strings.Contains("\n"+r.Detail, "\n"+query.Target+": ")) &&
 				(query.Before == 0 || r.Number < query.Before) {
 				r.Before, r.After = slices.Clone(r.Before), slices.Clone(r.After)
 				list = append(list, r)
