@@ -60,6 +60,7 @@ func devCommand() *cobra.Command {
 	f.StringVar(&config.controlPlane.GRPCListen, "grpc-listen", config.controlPlane.GRPCListen, "address of the gRPC port")
 	f.StringVar(&config.controlPlane.HTTPListen, "http-listen", config.controlPlane.HTTPListen, "address of the control plane's HTTP port")
 	f.StringVar(&config.sidecar.ProxyListen, "listen", config.sidecar.ProxyListen, "address of the sidecar's proxy")
+	f.StringVar(&config.sidecar.RLSListen, "rls-listen", config.sidecar.RLSListen, "address of the sidecar's rate limit service for Envoy, or off")
 	f.StringVar(&config.sidecar.OpsListen, "ops-listen", config.sidecar.OpsListen, "address of the sidecar's operations port")
 	f.StringVar(&config.dataDir, "data-dir", "", "folder that keeps rules between runs; a temporary one by default")
 	f.BoolVar(&config.quiet, "quiet", false, "log only warnings and errors")
@@ -97,7 +98,7 @@ func runDev(ctx context.Context, config devConfig, stdout, stderr io.Writer) (er
 	}
 	config.sidecar.Upstream = "http://" + upstream.Addr().String()
 	config.sidecar.ControlPlane = plane.GRPCAddr().String()
-	gate, err := sidecar.New(config.sidecar, log)
+	gate, err := sidecar.New(ctx, config.sidecar, log)
 	if err != nil {
 		return errors.Join(err, plane.Close(), upstream.Close())
 	}

@@ -43,7 +43,7 @@ func dev(t *testing.T, dataDir string) (proxy, admin string, stop func()) {
 	t.Helper()
 	config := defaultDevConfig()
 	for _, address := range []*string{
-		&config.controlPlane.GRPCListen, &config.controlPlane.HTTPListen, &config.sidecar.ProxyListen, &config.sidecar.OpsListen,
+		&config.controlPlane.GRPCListen, &config.controlPlane.HTTPListen, &config.sidecar.ProxyListen, &config.sidecar.RLSListen, &config.sidecar.OpsListen,
 	} {
 		*address = "127.0.0.1:0"
 	}

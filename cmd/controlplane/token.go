@@ -29,8 +29,9 @@ func tokenCommand(config *settings) *cobra.Command {
 
 // wanted is the credential that is asked for.
 type wanted struct {
-	name, role, expires, certificate string
-	domains                          []string
+	name, role, expires string
+	domains             []string
+	certificate         bool
 }
 
 // lifetime is how long a token counts when nothing is said. Certificates expire by themselves.
@@ -39,10 +40,10 @@ const lifetime = "90d"
 func createTokenCommand(config *settings) *cobra.Command {
 	var w wanted
 	c := &cobra.Command{
-		Use:   "create --name NAME --role ROLE | --certificate NAME --role ROLE",
+		Use:   "create --name NAME --role ROLE [--certificate]",
 		Short: "Make a token, or let client certificates with a name in",
 		Long: "Create prints a new token, this once: only a hash of it is kept. With --certificate it makes none, but lets in\n" +
-			"whoever shows a certificate with the name: a URI of its subject alternative names, or its common name.",
+			"whoever shows a certificate with that name: a URI of its subject alternative names, or its common name.",
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			token, credential, err := w.make(time.Now())
@@ -65,11 +66,11 @@ func createTokenCommand(config *settings) *cobra.Command {
 	}
 	config.databaseFlag(c)
 	f := c.Flags()
-	f.StringVar(&w.name, "name", "", "who the token is for; stands in the audit trail")
+	f.StringVar(&w.name, "name", "", "who it is for, as the audit trail has it; of a certificate its name")
 	f.StringVar(&w.role, "role", "", "viewer, editor, operator, admin or sidecar")
 	f.StringArrayVar(&w.domains, "domain", nil, "domain it is for, once for each; all by default")
 	f.StringVar(&w.expires, "expires", "", "how long it counts, such as 12h or 90d, or never; by default "+lifetime+" for a token, never for a certificate")
-	f.StringVar(&w.certificate, "certificate", "", "name in the client certificates to let in")
+	f.BoolVar(&w.certificate, "certificate", false, "let client certificates with the name in, in place of a token")
 	return c
 }
 
@@ -81,10 +82,10 @@ func (w wanted) make(now time.Time) (token string, c access.Credential, err erro
 	}
 	expires := w.expires
 	switch {
-	case (w.name == "") == (w.certificate == ""):
-		return "", access.Credential{}, errors.New("--name NAME makes a token, --certificate NAME lets certificates in: say one of them")
-	case w.certificate != "":
-		c = access.NewCertificate(w.certificate)
+	case w.name == "":
+		return "", access.Credential{}, errors.New("--name is missing: who is it for?")
+	case w.certificate:
+		c = access.NewCertificate(w.name)
 	default:
 		token, c = access.NewToken()
 		c.Name = w.name

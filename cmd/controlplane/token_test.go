@@ -56,7 +56,7 @@ func TestTokenIsShownOnceAndListedWithoutItsSecret(t *testing.T) {
 	if !strings.Contains(told, id+" lets in ci as editor, for a,b, until ") || strings.Contains(told, secret) {
 		t.Errorf("standard error is %q, want who and until when, without the token", told)
 	}
-	if out, told := must(t, "token", "create", "--database-url", db, "--certificate", "spiffe://x/n1", "--role", "sidecar"); out != "" ||
+	if out, told := must(t, "token", "create", "--database-url", db, "--certificate", "--name", "spiffe://x/n1", "--role", "sidecar"); out != "" ||
 		!strings.Contains(told, "lets in spiffe://x/n1 as sidecar, for all domains, without end") {
 		t.Errorf("certificate: %q and %q", out, told)
 	}
@@ -85,8 +85,8 @@ func TestTokenCreateRefusesWhatMakesNoSense(t *testing.T) {
 		args []string
 		want string
 	}{
-		{[]string{"--role", "editor"}, "say one of them"},
-		{[]string{"--role", "editor", "--name", "a", "--certificate", "b"}, "say one of them"},
+		{[]string{"--role", "editor"}, "--name is missing"},
+		{[]string{"--role", "editor", "--certificate"}, "--name is missing"},
 		{[]string{"--role", "god", "--name", "a"}, `--role: invalid: "god" is no role`},
 		{[]string{"--role", "editor", "--name", "a", "--expires", "soon"}, `--expires: "soon" is not a time such as 12h or 90d`},
 		{[]string{"--role", "editor", "--name", "a", "--expires", "0d"}, "--expires"},
@@ -148,7 +148,7 @@ func TestSidecarsComeInByTokenAndByCertificate(t *testing.T) {
 	db := filepath.Join(dir, "headgate.db")
 	editor, _ := must(t, "token", "create", "--database-url", db, "--name", "ci", "--role", "editor")
 	node, _ := must(t, "token", "create", "--database-url", db, "--name", "n1", "--role", "sidecar", "--domain", demoDomain)
-	must(t, "token", "create", "--database-url", db, "--certificate", "n2.example", "--role", "sidecar", "--domain", demoDomain)
+	must(t, "token", "create", "--database-url", db, "--certificate", "--name", "n2.example", "--role", "sidecar", "--domain", demoDomain)
 
 	ca := write("ca.crt", authority.PEM)
 	server, client := authority.Server(time.Now().Add(time.Hour)), authority.Client(time.Now().Add(time.Hour), "n2.example")
@@ -168,8 +168,9 @@ func TestSidecarsComeInByTokenAndByCertificate(t *testing.T) {
 	} {
 		s := sidecar.DefaultConfig()
 		s.NodeID, s.Domains, s.Store = name, []string{demoDomain}, sidecar.InMemory
+		s.RLSListen = sidecar.Off
 		s.ProxyListen, s.OpsListen, s.ControlPlane, s.Trust = "127.0.0.1:0", "127.0.0.1:0", plane.GRPCAddr().String(), trust
-		gate, err := sidecar.New(s, slog.New(slog.DiscardHandler))
+		gate, err := sidecar.New(t.Context(), s, slog.New(slog.DiscardHandler))
 		if err != nil {
 			t.Fatal(err)
 		}

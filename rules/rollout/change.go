@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/headgate/headgate/rules"
@@ -164,8 +165,36 @@ func (s *Service) onFreezes(ctx context.Context, in intent, name string,
 		if err != nil || note != "" {
 			return &plan{note: note}, err
 		}
-		return &plan{settings: &settingsChange{before: is, after: will}}, nil
+		p := &plan{settings: &settingsChange{before: is, after: will}}
+		if f := frozen(will.Freezes, name, s.now()); f != nil && name == "" && !f.IncludingClosed {
+			p.warnings, err = goOnRefusing(ctx, tx, in.domain)
+		}
+		return p, err
 	})
+}
+
+// goOnRefusing warns of the rules that a freeze of the domain leaves in force.
+func goOnRefusing(ctx context.Context, tx Tx, domain string) (map[string][]string, error) {
+	standing, err := tx.Rules(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var closed []string
+	for i := range standing {
+		guards := func(v *rules.Version) bool { return v.Spec.Failure.Mode == rules.FailClosed }
+		if slices.ContainsFunc(held(&standing[i]), guards) {
+			closed = append(closed, standing[i].Name)
+		}
+	}
+	if len(closed) == 0 {
+		return nil, nil
+	}
+	const shown = 20
+	names := strings.Join(closed[:min(len(closed), shown)], ", ")
+	if more := len(closed) - shown; more > 0 {
+		names += fmt.Sprintf(" and %d more", more)
+	}
+	return map[string][]string{domain: {"rules with failure: closed go on refusing: " + names + "; --including-closed freezes them too"}}, nil
 }
 
 // OverrideFor names one key of a rule, and what it is to have.

@@ -16,6 +16,8 @@ func (op Promote) on(s *Standing) (rules.Rule, string, error) {
 	}
 	r := s.Rule
 	switch {
+	case r.Candidate == nil && op.To == 0:
+		return r, "", s.conflict("there is no candidate to abort; rollback goes back to the version before")
 	case r.Candidate == nil:
 		return r, "", s.conflict("there is no candidate to promote; apply a changed spec first")
 	case op.To == r.Percent:

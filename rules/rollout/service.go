@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/headgate/headgate/rules"
@@ -83,7 +84,11 @@ type intent struct {
 // commit runs decide in a ledger transaction, and stores what it planned. Every refusal is recorded.
 func (s *Service) commit(ctx context.Context, in intent, decide func(context.Context, Tx) (*plan, error)) (Outcome, error) {
 	attempt := func(err error) error {
-		return s.Refused(ctx, in.domain, in.action, in.target, in.why, fmt.Errorf("%s %s: %w", in.action, in.target, err))
+		what := string(in.action) + " " + in.target
+		if strings.HasPrefix(err.Error(), in.target) {
+			what = string(in.action)
+		}
+		return s.Refused(ctx, in.domain, in.action, in.target, in.why, fmt.Errorf("%s: %w", what, err))
 	}
 	if err := in.why.Who.May(in.needs, in.domain); err != nil {
 		return Outcome{}, attempt(err)

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -93,6 +94,13 @@ func (s *Service) ReplaceLineage(ctx context.Context, lineage string, why Why) e
 			return fmt.Errorf("%w: name the history that the sidecars hold", rules.ErrInvalid)
 		case lineage == head.Lineage:
 			return fmt.Errorf("%w: %s is this history itself: sidecars follow it anyway", rules.ErrInvalid, lineage)
+		}
+		nodes, err := s.store.Nodes(ctx, "")
+		if err != nil {
+			return err
+		}
+		if !slices.ContainsFunc(nodes, func(n Node) bool { return n.Lineage == lineage }) {
+			return fmt.Errorf("%w: no sidecar is known to hold the history %s", rules.ErrNotFound, lineage)
 		}
 		r.Detail = fmt.Sprintf("sidecars with the history %s follow this one, %s", lineage, head.Lineage)
 		return s.store.ReplaceLineage(ctx, lineage, r)

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -28,9 +29,10 @@ func (p *plan) steps(domain string) []Step {
 	}
 	for i := range p.after {
 		now := &p.after[i]
-		step := Step{Rule: now.ID(), After: state(now), Warnings: p.warnings[now.Name]}
-		if old := was[now.UID]; old != nil {
-			step.Before = state(old)
+		old := was[now.UID]
+		step := Step{Rule: now.ID(), After: now.State() + overrideWords(old, now), Warnings: p.warnings[now.Name]}
+		if old != nil {
+			step.Before = old.State()
 			step.Warnings = append(step.Warnings, compared(old, now)...)
 		}
 		list = append(list, step)
@@ -38,16 +40,36 @@ func (p *plan) steps(domain string) []Step {
 	return list
 }
 
-// state is a rule's state in words, with what it has beside its versions.
-func state(r *rules.Rule) string {
-	switch n := len(r.Overrides); n {
-	case 0:
-		return r.State()
-	case 1:
-		return r.State() + ", 1 override"
-	default:
-		return fmt.Sprintf("%s, %d overrides", r.State(), n)
+// overrideWords says which overrides are new and which are gone: "; override 1f2e3d4c: 600/min until …".
+func overrideWords(old, now *rules.Rule) string {
+	var before []rules.Override
+	if old != nil {
+		before = old.Overrides
 	}
+	without := func(list []rules.Override, o rules.Override) bool {
+		return !slices.ContainsFunc(list, func(other rules.Override) bool { return sameOverride(o, other) })
+	}
+	var b strings.Builder
+	for _, o := range now.Overrides {
+		if without(before, o) {
+			fmt.Fprintf(&b, "; override %s: %s until %s", overrideName(o), o.Rate, o.Until.UTC().Format(timeText))
+		}
+	}
+	for _, o := range before {
+		if without(now.Overrides, o) {
+			fmt.Fprintf(&b, "; no longer override %s: %s", overrideName(o), o.Rate)
+		}
+	}
+	return b.String()
+}
+
+// overrideName is the begin of the hash of the key, and the limit's name where there is one.
+func overrideName(o rules.Override) string {
+	name := o.Key.String()[:8]
+	if o.Limit != "" {
+		name += " of " + o.Limit
+	}
+	return name
 }
 
 // compared warns of what is unusual between two states: limits that change tenfold, and counters that start anew at once.

@@ -103,17 +103,27 @@ func TestApplyQuestionsATenfoldChange(t *testing.T) {
 	promote(t, s, "a", "x", 10_000)
 	for limit, questioned := range map[string]bool{"60/min": true, "61/min": false, "6000/min": true} {
 		req := &adminpb.ApplyRequest{Files: []*adminpb.File{file("1", "a", "x", limit)}, DryRun: true}
+		for range 2 { // first only asked what would be done
+			resp, err := s.Apply(anybody(t), req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			step := resp.GetOutcomes()[0].GetSteps()[0]
+			if got := len(step.GetWarnings()) > 0; got != questioned {
+				t.Errorf("600/min to %s: warnings %q, want some: %v", limit, step.GetWarnings(), questioned)
+			}
+			req.DryRun, req.Confirmed = false, true
+		}
+		promote(t, s, "a", "x", 10_000)
+		if _, err := s.Rollback(anybody(t), &adminpb.RollbackRequest{Domain: "a", Rule: "x", To: 1}); err != nil {
+			t.Fatal(err)
+		}
+		req.Confirmed, req.Again = false, true
 		if _, err := s.Apply(anybody(t), req); errors.Is(err, rules.ErrGuarded) != questioned {
 			t.Errorf("600/min to %s: %v, want it questioned: %v", limit, err, questioned)
 		}
-		req.Confirmed, req.DryRun = true, false
-		resp, err := s.Apply(anybody(t), req)
-		if err != nil {
+		if _, err := s.Rollback(anybody(t), &adminpb.RollbackRequest{Domain: "a", Rule: "x", To: 1}); err != nil {
 			t.Fatal(err)
-		}
-		step := resp.GetOutcomes()[0].GetSteps()[0]
-		if got := len(step.GetWarnings()) > 0; got != questioned {
-			t.Errorf("600/min to %s: warnings %q, want some: %v", limit, step.GetWarnings(), questioned)
 		}
 	}
 }

@@ -42,8 +42,9 @@ func (s *Server) applyAll(ctx context.Context, sets []rulefile.RuleSet, req *adm
 		set := &sets[i]
 		out, err := s.service.Apply(ctx, set.Domain, rollout.Proposal{
 			Rules: set.Named(), Shard: set.Shard, Exempt: set.Exempt,
-			Replace: req.GetReplace(), Again: req.GetAgain(), Prune: req.GetPrune(), Enforce: req.GetEnforce(), Confirmed: req.GetConfirmed(),
-			Dry: dry,
+			Replace: req.GetReplace(), Again: req.GetAgain(), Prune: req.GetPrune(), Enforce: req.GetEnforce(),
+			Confirmed: req.GetConfirmed() || req.GetDryRun(), // who asks what would be done is warned, not stopped
+			Dry:       dry,
 		}, why)
 		switch {
 		case err != nil && dry:

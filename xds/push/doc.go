@@ -26,8 +26,10 @@
 // What a client says is checked: what cannot be ends its stream with an error that says why, and is counted. A stream
 // subscribes only to the domains that are its opener's (package access); of an opener nobody knows, that is none.
 //
-// What it gives up: go-control-plane answers per stream, so each response is marshalled into its frame once per client,
-// and the state of a client is in its stream, not in the database: a client that reconnects offers its revision again.
+// A resource is marshalled when it changes, and sent as these bytes on every stream (see [ServerOptions]).
+//
+// What it gives up: the state of a client is in its stream, not in the database: a client that reconnects offers its
+// revision again.
 //
 // Cache and Fleet are safe for concurrent use.
 package push

@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
-	"google.golang.org/protobuf/proto"
+	"google.golang.org/grpc/mem"
 
 	"github.com/headgate/headgate/rules"
 	"github.com/headgate/headgate/xds"
@@ -39,10 +39,9 @@ type domain struct {
 	// entries are the rules in the order of (revision, name): those that a client at any position lacks are the end of
 	// the list.
 	entries []entry
-	// resources are those of the entries, in the same order, and the domain's own behind them.
+	// resources are those of the entries, in the same order, and the domain's own behind them; wire is the same marshalled.
 	resources []*discovery.Resource
-	// sizes are those of the resources on the wire, in bytes.
-	sizes []int
+	wire      mem.BufferSlice
 	// tombs are the deleted rules, in the same order, at most maxTombstones; removed are the names of their resources.
 	tombs   []entry
 	removed []string
@@ -54,7 +53,7 @@ type entry struct {
 	name     string
 	revision int64
 	resource *discovery.Resource // nil for a tombstone
-	size     int
+	wire     mem.Buffer
 }
 
 // changed returns the domain as it is after a step of the feed. Marshalling happens here, once per changed rule.
@@ -70,7 +69,9 @@ func (d *domain) changed(info rules.Domain, lineage string, touched []*rules.Rul
 			if e.resource, err = xds.EncodeRule(r); err != nil {
 				return nil, err
 			}
-			e.size = proto.Size(e.resource)
+			if e.wire, err = marshalled(e.resource); err != nil {
+				return nil, err
+			}
 		}
 		fresh[r.Name] = e
 	}
@@ -95,8 +96,7 @@ func (d *domain) changed(info rules.Domain, lineage string, touched []*rules.Rul
 	if n := len(next.tombs) - maxTombstones; n > 0 {
 		next.forgotten, next.tombs = next.tombs[n-1].revision, next.tombs[n:]
 	}
-	next.index(info.Name, own)
-	return next, nil
+	return next, next.index(info.Name, own)
 }
 
 func except(list []entry, without map[string]entry) []entry {
@@ -116,18 +116,21 @@ func sortEntries(list []entry) {
 }
 
 // index fills the lists that are shared by the steps.
-func (d *domain) index(name string, own *discovery.Resource) {
-	d.resources = make([]*discovery.Resource, 0, len(d.entries)+1)
-	d.sizes = make([]int, 0, len(d.entries)+1)
-	for _, e := range d.entries {
-		d.resources = append(d.resources, e.resource)
-		d.sizes = append(d.sizes, e.size)
+func (d *domain) index(name string, own *discovery.Resource) error {
+	last, err := marshalled(own)
+	if err != nil {
+		return err
 	}
-	d.resources = append(d.resources, own)
-	d.sizes = append(d.sizes, proto.Size(own))
+	d.resources = make([]*discovery.Resource, 0, len(d.entries)+1)
+	d.wire = make(mem.BufferSlice, 0, len(d.entries)+1)
+	for _, e := range d.entries {
+		d.resources, d.wire = append(d.resources, e.resource), append(d.wire, e.wire)
+	}
+	d.resources, d.wire = append(d.resources, own), append(d.wire, last)
 	for _, e := range d.tombs {
 		d.removed = append(d.removed, xds.RuleName(name, e.name))
 	}
+	return nil
 }
 
 // own is the domain's resource, the commit marker.
@@ -142,26 +145,26 @@ func (d *domain) lags(p position) bool {
 // ahead reports that the client has a newer revision than this replica.
 func (d *domain) ahead(p position) bool { return p.lineage == d.lineage && p.revision > d.revision }
 
-// step fills the response with what a client at p is sent next, at least one resource and at most about limit bytes, and
+// step fills the message with what a client at p is sent next, at least one resource and at most about limit bytes, and
 // returns where the client stands with it. The slices are shared: nobody may change them.
-func (d *domain) step(p position, limit int, response *discovery.DeltaDiscoveryResponse) position {
+func (d *domain) step(p position, limit int, m *message) position {
 	began, from := p.revision, p.has()
 	if p.rule != "" {
 		began = p.began
 	}
 	if p.lineage != d.lineage || began < d.forgotten {
 		if p.lineage == d.lineage {
-			response.RemovedResources = []string{xds.RuleName(d.own().GetName(), xds.Everything)}
+			m.RemovedResources = []string{xds.RuleName(d.own().GetName(), xds.Everything)}
 		}
 		p, began = position{}, d.revision
 	}
 	first := after(d.entries, p)
-	end, size := first+1, d.sizes[first]
-	for end < len(d.resources) && size+d.sizes[end] <= limit {
-		size += d.sizes[end]
+	end, size := first+1, d.wire[first].Len()
+	for end < len(d.wire) && size+d.wire[end].Len() <= limit {
+		size += d.wire[end].Len()
 		end++
 	}
-	response.Resources = d.resources[first:end:end]
+	m.Resources, m.resources = d.resources[first:end:end], d.wire[first:end:end]
 	next := position{lineage: d.lineage, revision: d.revision}
 	if end < len(d.resources) {
 		last := d.entries[end-1]
@@ -169,7 +172,7 @@ func (d *domain) step(p position, limit int, response *discovery.DeltaDiscoveryR
 	}
 	known, gone := max(after(d.tombs, p), after(d.tombs, position{revision: began})), after(d.tombs, next)
 	if known < gone {
-		response.RemovedResources = d.removed[known:gone:gone]
+		m.RemovedResources = d.removed[known:gone:gone]
 	}
 	return next
 }

@@ -46,6 +46,8 @@ type Fleet struct {
 	records map[recordKey]*record
 	dirty   map[recordKey]struct{} // to be saved
 	asks    []ask
+	// unanswered are to be saved unless the answer comes soon; a timer runs while there are any.
+	unanswered map[recordKey]struct{}
 
 	takenOf    string                // the history of what follows
 	taken      map[takenKey]takenAt  // the newest that was seen here
@@ -62,7 +64,7 @@ func NewFleet(store rollout.Fleet, cache *Cache, o FleetOptions) (*Fleet, error)
 	f := &Fleet{
 		store: store, cache: cache, o: o, log: o.Log.With("component", "fleet"), refused: newRefused(),
 		wake: make(chan struct{}, 1), asked: make(chan struct{}, 1),
-		current: map[string]*stream{}, records: map[recordKey]*record{}, dirty: map[recordKey]struct{}{},
+		current: map[string]*stream{}, records: map[recordKey]*record{}, dirty: map[recordKey]struct{}{}, unanswered: map[recordKey]struct{}{},
 		taken: map[takenKey]takenAt{}, dirtyTaken: map[takenKey]struct{}{},
 	}
 	if o.Registerer != nil {
@@ -268,9 +270,13 @@ func (f *Fleet) onResponse(p *peer, response *discovery.DeltaDiscoveryResponse) 
 		return
 	}
 	sent := p.stream.sending(response)
-	if r := f.record(p.stream, sent); r != nil {
-		r.wasSent(sent)
+	r := f.record(p.stream, sent)
+	switch {
+	case r == nil:
+	case r.wasSent(sent):
 		f.touch(r)
+	default:
+		f.await(r)
 	}
 }
 
@@ -327,8 +333,33 @@ func (f *Fleet) onClosed(p *peer) {
 // touch stamps the record and has it saved. Stamps of one record grow strictly: the store keeps the newest.
 func (f *Fleet) touch(r *record) {
 	r.Seen = later(time.Now().UTC().Truncate(time.Microsecond), r.Seen.Add(time.Microsecond))
-	f.dirty[recordKey{r.ID, r.Domain}] = struct{}{}
+	key := recordKey{r.ID, r.Domain}
+	f.dirty[key] = struct{}{}
+	delete(f.unanswered, key)
 	f.wakeUp()
+}
+
+// answerSoon is how long an answer may take before the question is written down without it.
+const answerSoon = 500 * time.Millisecond
+
+// await has a record saved in which only what was sent is new: with the answer, or when that takes long. It halves what a
+// fan-out writes, at the moment when everybody is sent something. The caller holds the lock.
+func (f *Fleet) await(r *record) {
+	if len(f.unanswered) == 0 {
+		time.AfterFunc(answerSoon, f.saveUnanswered)
+	}
+	f.unanswered[recordKey{r.ID, r.Domain}] = struct{}{}
+}
+
+func (f *Fleet) saveUnanswered() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for key := range f.unanswered {
+		if r := f.records[key]; r != nil {
+			f.touch(r)
+		}
+	}
+	clear(f.unanswered)
 }
 
 func (f *Fleet) wakeUp() {

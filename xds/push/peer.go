@@ -19,6 +19,7 @@ type peer struct {
 	fleet    *Fleet
 	identity access.Identity // who opened the stream
 	stream   *stream         // nil before the first request, and when that was refused
+	outgoing *message        // between the server's taking it and its sending it
 
 	// What follows is guarded by the cache's lock.
 

@@ -96,12 +96,15 @@ func (r *record) forget(lineage string) {
 	clear(r.refused)
 }
 
-func (r *record) wasSent(s *sent) {
-	if r.lineage != s.lineage {
+// wasSent reports whether more changed than what was sent.
+func (r *record) wasSent(s *sent) bool {
+	other := r.lineage != s.lineage
+	if other {
 		r.forget(s.lineage)
 		r.settle()
 	}
 	r.Sent = s.revision
+	return other
 }
 
 // acked: all of the revision is in force, and with it other versions of the rules it held.

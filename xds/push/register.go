@@ -47,7 +47,7 @@ func (s *service) DeltaAggregatedResources(stream discovery.AggregatedDiscoveryS
 	p := newPeer(s.cache, s.fleet)
 	// Without the option a first request that names nothing would be a subscription to everything.
 	server := delta.NewServer(ctx, p, p, delta.DeactivateLegacyWildcard())
-	if err := server.DeltaStreamHandler(stream, resource.AnyType); err != nil {
+	if err := server.DeltaStreamHandler(sharing{stream, p}, resource.AnyType); err != nil {
 		return err
 	}
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
@@ -56,11 +56,18 @@ func (s *service) DeltaAggregatedResources(stream discovery.AggregatedDiscoveryS
 	return nil
 }
 
+// window is how much a client may send before it is read: a request with everything it offers, or a file of rules.
+const window = 1 << 20
+
 // ServerOptions are those a gRPC server needs for long quiet streams: a sidecar that vanished without a word is noticed
-// within 30 + 10 s, and sidecars may ask as often themselves.
+// within 30 + 10 s, and sidecars may ask as often themselves. And for many of them: what is sent to all is marshalled once.
 func ServerOptions() []grpc.ServerOption {
 	return []grpc.ServerOption{
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 30 * time.Second, Timeout: 10 * time.Second}),
+		grpc.ForceServerCodecV2(newCodec()),
+		// Windows that are not fixed are fitted by pings, one for each change and client in each direction.
+		grpc.StaticStreamWindowSize(window),
+		grpc.StaticConnWindowSize(window),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 10 * time.Second, PermitWithoutStream: true}),
 	}
 }

@@ -160,7 +160,7 @@ func (f *Fleet) handOn(ctx context.Context, batch []rollout.Node) error {
 		return nil
 	}
 	for _, n := range batch {
-		for _, b := range n.BreakGlass {
+		for _, b := range slices.Backward(n.BreakGlass) { // the oldest first, as they came to be
 			if f.isReported(n, b.ID) {
 				continue
 			}

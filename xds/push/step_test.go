@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/protobuf/proto"
 	"pgregory.net/rapid"
 
 	"github.com/headgate/headgate/rules"
@@ -107,9 +108,9 @@ func TestPropertyStepsAddUpToTheHead(t *testing.T) {
 				}
 				continue
 			}
-			var response discovery.DeltaDiscoveryResponse
-			next := d.step(at, rapid.IntRange(1, 600).Draw(t, "limit"), &response)
-			part := response.GetResources()
+			response := &message{DeltaDiscoveryResponse: &discovery.DeltaDiscoveryResponse{Nonce: "1"}}
+			next := d.step(at, rapid.IntRange(1, 600).Draw(t, "limit"), response)
+			part := onTheWire(t, response).GetResources()
 			if len(part) == 0 {
 				t.Fatal("an empty part")
 			}
@@ -137,4 +138,24 @@ func TestPropertyStepsAddUpToTheHead(t *testing.T) {
 			}
 		}
 	})
+}
+
+// onTheWire returns the message as a client decodes it, which must be as it was meant.
+func onTheWire(t *rapid.T, m *message) *discovery.DeltaDiscoveryResponse {
+	buffers, err := newCodec().Marshal(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := buffers.Materialize()
+	var got discovery.DeltaDiscoveryResponse
+	if err := proto.Unmarshal(b, &got); err != nil {
+		t.Fatal(err)
+	}
+	if !proto.Equal(m.DeltaDiscoveryResponse, &got) {
+		t.Fatalf("sent %v, meant %v", &got, m.DeltaDiscoveryResponse)
+	}
+	if len(b) != proto.Size(m.DeltaDiscoveryResponse) {
+		t.Fatalf("%d bytes on the wire, %d in another codec", len(b), proto.Size(m.DeltaDiscoveryResponse))
+	}
+	return &got
 }

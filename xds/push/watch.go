@@ -67,28 +67,33 @@ func (w *watch) next(s *state, limit int) cache.DeltaResponse {
 			pick = h
 		}
 	}
-	response := &discovery.DeltaDiscoveryResponse{
+	m := &message{DeltaDiscoveryResponse: &discovery.DeltaDiscoveryResponse{
 		TypeUrl:           xds.TypeURL,
 		SystemVersionInfo: xds.DomainVersion(s.lineage, s.head),
-	}
+	}}
 	if pick != nil {
-		return w.response(response, pick, pick.step(s, limit, response))
+		return w.answer(m, pick, pick.step(s, limit, m))
 	}
 	for i := range w.held {
 		h := &w.held[i]
-		if response.Resources = w.peer.lastGood(s, h, limit); len(response.GetResources()) > 0 {
-			return w.response(response, h, h.at)
+		if m.Resources = w.peer.lastGood(s, h, limit); len(m.GetResources()) > 0 {
+			return w.answer(m, h, h.at)
 		}
 	}
 	return nil
 }
 
-// response is the client's own, since the server writes the nonce into it, around resources that are shared.
-func (w *watch) response(body *discovery.DeltaDiscoveryResponse, served *held, at position) cache.DeltaResponse {
-	return &cache.DeltaPassthroughResponse{
-		DeltaRequest:           w.req,
-		DeltaDiscoveryResponse: body,
-		NextVersionMap:         w.versions(served, at),
+// answer takes a message that is the client's own, since the server writes the nonce into it, around resources that are
+// shared.
+func (w *watch) answer(m *message, served *held, at position) cache.DeltaResponse {
+	return &answer{
+		DeltaPassthroughResponse: cache.DeltaPassthroughResponse{
+			DeltaRequest:           w.req,
+			DeltaDiscoveryResponse: m.DeltaDiscoveryResponse,
+			NextVersionMap:         w.versions(served, at),
+		},
+		peer:    w.peer,
+		message: m,
 	}
 }
 
@@ -105,28 +110,28 @@ func (h *held) lags(s *state) bool {
 	return d.lags(h.at) || len(h.standing) > 0 && !d.ahead(h.at)
 }
 
-// step fills the response and returns where the client stands with it.
-func (h *held) step(s *state, limit int, response *discovery.DeltaDiscoveryResponse) position {
+// step fills the message and returns where the client stands with it.
+func (h *held) step(s *state, limit int, m *message) position {
 	d := s.domains[h.domain]
 	if d == nil {
-		response.RemovedResources = []string{h.domain}
+		m.RemovedResources = []string{h.domain}
 		return position{absent: true}
 	}
 	at := h.at
 	if d.lags(h.at) {
-		at = d.step(h.at, limit, response)
+		at = d.step(h.at, limit, m)
 	} else {
-		response.Resources = []*discovery.Resource{d.own()}
+		m.Resources = []*discovery.Resource{d.own()}
 	}
 	if h.at.lineage == d.lineage {
-		h.again(d, response)
+		h.again(d, m)
 	}
 	return at
 }
 
 // again puts the refused rules in front of a step that does not have them anyway. The domain's settings come with the
 // domain.
-func (h *held) again(d *domain, response *discovery.DeltaDiscoveryResponse) {
+func (h *held) again(d *domain, m *message) {
 	var front []*discovery.Resource
 	var gone []string
 	for _, rule := range slices.Sorted(maps.Keys(h.standing)) {
@@ -135,15 +140,15 @@ func (h *held) again(d *domain, response *discovery.DeltaDiscoveryResponse) {
 		case rule == xds.Settings:
 		case r == nil:
 			gone = append(gone, xds.RuleName(h.domain, rule))
-		case !slices.Contains(response.GetResources(), r):
+		case !slices.Contains(m.GetResources(), r):
 			front = append(front, r)
 		}
 	}
 	if len(front) > 0 {
-		response.Resources = slices.Concat(front, response.GetResources())
+		m.Resources, m.resources = slices.Concat(front, m.GetResources()), nil
 	}
 	if len(gone) > 0 {
-		response.RemovedResources = slices.Compact(slices.Sorted(slices.Values(slices.Concat(gone, response.GetRemovedResources()))))
+		m.RemovedResources = slices.Compact(slices.Sorted(slices.Values(slices.Concat(gone, m.GetRemovedResources()))))
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -14,9 +15,10 @@ import (
 	"github.com/headgate/headgate/rules"
 )
 
-// freezeDoor is the part of the operations port that freezes this sidecar alone. It asks nobody who they are: it is on
-// loopback, unless somebody said --insecure. Requests that a browser makes for another site are refused, since the
-// pages that people of this host look at reach loopback too.
+// freezeDoor is the part of the operations port that freezes this sidecar alone. It asks nobody who they are, so it takes
+// a freeze only from this machine, whoever else the port serves: who may log in here, or forward a port to here, may.
+// Requests that a browser makes for another site are refused, since the pages that people of this host look at reach
+// loopback too.
 type freezeDoor struct {
 	glass   *breakGlass
 	domains []string // that this sidecar serves
@@ -30,6 +32,10 @@ func (f *freezeDoor) register(mux *http.ServeMux) {
 	handle := func(pattern string, act func(*http.Request) (*freezesAnswer, error)) {
 		mux.Handle(pattern, sameSite.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			r.Body = http.MaxBytesReader(w, r.Body, 1<<16)
+			if r.Method == http.MethodPost && !fromHere(r) {
+				answer(w, nil, fmt.Errorf("%w: a freeze is taken from this machine only: log in to it, or forward a port (ssh -L, kubectl port-forward)", rules.ErrForbidden))
+				return
+			}
 			a, err := act(r)
 			answer(w, a, err)
 		})))
@@ -37,6 +43,12 @@ func (f *freezeDoor) register(mux *http.ServeMux) {
 	handle("POST /freeze", f.freeze)
 	handle("POST /unfreeze", f.unfreeze)
 	handle("GET /freezes", func(*http.Request) (*freezesAnswer, error) { return f.freezes(""), nil })
+}
+
+// fromHere reports whether the peer is on this machine.
+func fromHere(r *http.Request) bool {
+	peer, err := netip.ParseAddrPort(r.RemoteAddr)
+	return err == nil && peer.Addr().Unmap().IsLoopback()
 }
 
 // freezesAnswer is what stands after a request.

@@ -66,6 +66,7 @@ type answer struct {
 func (d *door) ask(t *testing.T, method, url string, header ...string) (int, answer) {
 	t.Helper()
 	r := httptest.NewRequestWithContext(t.Context(), method, url, nil)
+	r.RemoteAddr = "127.0.0.1:4711"
 	for i := 0; i < len(header); i += 2 {
 		r.Header.Set(header[i], header[i+1])
 	}
@@ -304,5 +305,19 @@ func TestManyRecordsKeepTheFreezesInForce(t *testing.T) {
 	}
 	if _, a := openDoor(t, path, "d").ask(t, "GET", "/freezes"); len(a.Freezes) != 1 || a.Freezes[0].Actor != "first" {
 		t.Errorf("after a restart: %+v, want the first freeze", a.Freezes)
+	}
+}
+
+// Who reaches the port from elsewhere may look, and not freeze: nobody is asked who they are.
+func TestFreezeIsTakenFromThisMachineOnly(t *testing.T) {
+	t.Parallel()
+	d := openDoor(t, "", "d")
+	for peer, want := range map[string]int{"127.0.0.1:1": 200, "[::1]:1": 200, "[::ffff:127.0.0.1]:1": 200, "192.0.2.1:1": 403, "[2001:db8::1]:1": 403, "@": 403} {
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/freeze?domain=d&for=15m", nil)
+		r.RemoteAddr = peer
+		w := httptest.NewRecorder()
+		if d.ServeHTTP(w, r); w.Code != want {
+			t.Errorf("freeze from %s: %d, want %d", peer, w.Code, want)
+		}
 	}
 }
