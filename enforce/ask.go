@@ -16,6 +16,7 @@ type asked struct {
 	versions []askedVersion
 	charges  []Charge
 	limits   []string // the limit of each charge
+	parts    []part   // for each request in order, the versions that may bind; kept only where each gets a status
 	failed   int      // versions that apply only because their expression could not be evaluated
 	now      time.Time
 }
@@ -46,10 +47,13 @@ type askedVersion struct {
 
 // ask makes the charges of all versions that match. Exempt descriptors meet no rule; when all of them are exempt, it
 // returns the name of an exemption.
-func (p *program) ask(reqs []*rules.Request) (a asked, exempt string) {
+func (p *program) ask(reqs []*rules.Request, each bool) (a asked, exempt string) {
 	var buffer [16]rules.Hit
 	met := false
-	for _, req := range reqs {
+	if each {
+		a.parts = make([]part, 0, len(reqs))
+	}
+	for i, req := range reqs {
 		if name, is := p.index.Exempt(req); is {
 			exempt = name
 			continue
@@ -58,7 +62,10 @@ func (p *program) ask(reqs []*rules.Request) (a asked, exempt string) {
 		for _, hit := range p.index.Lookup(req, buffer[:0]) {
 			a.failed += hit.Failed
 			if hit.Binding != nil {
-				a.meet(p, req, hit.Rule, hit.Binding, false, a.frozen(p, hit.Rule, hit.Binding))
+				version, applies := a.meet(p, req, hit.Rule, hit.Binding, false, a.frozen(p, hit.Rule, hit.Binding))
+				if each && applies {
+					a.parts = append(a.parts, part{i, version})
+				}
 			}
 			if hit.WhatIf != nil {
 				a.meet(p, req, hit.Rule, hit.WhatIf, true, 0)
@@ -90,9 +97,12 @@ func (a *asked) frozen(p *program, rule *rules.Rule, binding *rules.Version) int
 }
 
 // meet notes a version that matches, with what it is to be asked. Met again with the same key, it is asked once, with the
-// larger cost and the stricter numbers: so the order of descriptors changes nothing, and none of them avoids a limit.
-func (a *asked) meet(p *program, req *rules.Request, rule *rules.Rule, version *rules.Version, whatIf bool, frozen int64) {
-	plan := p.plans[version]
+// larger cost and the stricter numbers: so the order of descriptors changes nothing, and none of them avoids a limit. It
+// returns where the version is noted, or that the rule does not apply.
+func (a *asked) meet(
+	p *program, req *rules.Request, rule *rules.Rule, version *rules.Version, whatIf bool, frozen int64,
+) (at int, applies bool) {
+	plan := p.planOf(rule, version, req)
 	whatIf = whatIf || frozen > 0
 	v := askedVersion{
 		rule: rule, version: version, plan: plan, whatIf: whatIf, frozen: frozen, key: rules.KeyOf(plan.spec, req), request: req,
@@ -103,7 +113,7 @@ func (a *asked) meet(p *program, req *rules.Request, rule *rules.Rule, version *
 	}
 	switch {
 	case missing == rules.MissingSkip:
-		return // the rule does not apply
+		return 0, false
 	case v.key.Repeated():
 		v.denied = ReasonMalformed
 	case missing == rules.MissingRefuse:
@@ -118,16 +128,17 @@ func (a *asked) meet(p *program, req *rules.Request, rule *rules.Rule, version *
 	}
 	for i := range a.versions {
 		was := &a.versions[i]
-		if was.version != version || was.whatIf != whatIf || !bytes.Equal(was.key.Encoded(), v.key.Encoded()) {
+		if was.version != version || was.whatIf != whatIf || !bytes.Equal(was.key.Encoded(), v.key.Encoded()) || !was.plan.sameCounters(plan) {
 			continue
 		}
 		was.spend, was.denied, was.frozen = max(was.spend, v.spend), cmp.Or(was.denied, v.denied), max(was.frozen, v.frozen)
 		for n := range was.numbers {
 			was.numbers[n] = stricter(was.numbers[n], v.numbers[n])
 		}
-		return
+		return i, true
 	}
 	a.versions = append(a.versions, v)
+	return len(a.versions) - 1, true
 }
 
 // override replaces the numbers of limits that have others for the version's key.
@@ -154,7 +165,7 @@ func stricter(a, b Limit) Limit {
 	case a.Window == 0:
 		return b
 	case b.Window != 0:
-		a.Amount, a.Burst = min(a.Amount, b.Amount), min(a.Burst, b.Burst)
+		a.Amount, a.Burst, a.Ceiling = min(a.Amount, b.Amount), min(a.Burst, b.Burst), max(a.Ceiling, b.Ceiling)
 	}
 	return a
 }
@@ -182,7 +193,7 @@ func (a *asked) charge(p *program, n *namer, version int) {
 	// where the former does not charge it itself for this request.
 	var other *versionPlan
 	if v.whatIf && v.frozen == 0 {
-		other = p.plans[v.rule.Other(v.version)]
+		other = p.planOf(v.rule, v.rule.Other(v.version), v.request)
 	}
 	v.decides = v.counters()
 	for i := range v.plan.limits {

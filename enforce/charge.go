@@ -44,7 +44,7 @@ type Verdict struct {
 	// Left is what remains after this request.
 	Left int64
 	// Wait is the time until the cost fits if nothing else is spent, in whole ticks, rounded up; Never when waiting
-	// cannot help.
+	// cannot help. Of a charge that was taken it is the time until more is left; 0 when all is.
 	Wait time.Duration
 }
 

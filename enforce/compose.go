@@ -3,6 +3,7 @@ package enforce
 import (
 	"context"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -30,7 +31,13 @@ func (a *asked) compose(verdicts []Verdict) Decision {
 		}
 		d.HideHeaders = d.HideHeaders || !d.Allowed && v.version.Spec.Response.Headers == rules.HeadersNone
 		for c := v.from; c < v.to; c++ {
-			if verdicts[c].Fits == d.Allowed && (speaker < 0 || a.louder(verdicts, c, speaker, d.Allowed)) {
+			if verdicts[c].Fits != d.Allowed {
+				continue
+			}
+			if !d.Allowed {
+				a.violated(&d, c)
+			}
+			if speaker < 0 || a.louder(verdicts, c, speaker, d.Allowed) {
 				speaker = c
 			}
 		}
@@ -95,7 +102,7 @@ func (a *asked) louder(verdicts []Verdict, c, b int, allowed bool) bool {
 	switch {
 	case allowed && x.Left != y.Left:
 		return x.Left < y.Left
-	case !allowed && x.Wait != y.Wait:
+	case x.Wait != y.Wait:
 		return y.Wait != Never && (x.Wait == Never || x.Wait > y.Wait)
 	}
 	return strings.Compare(a.fullName(c), a.fullName(b)) < 0
@@ -105,23 +112,46 @@ func (a *asked) fullName(charge int) string {
 	return a.versionOf(charge).rule.Name + "/" + a.limits[charge]
 }
 
+// violated notes that the charge's limit refuses.
+func (a *asked) violated(d *Decision, charge int) {
+	if v := a.versionOf(charge); v.denied == "" {
+		d.violated(v.rule.Name, a.limits[charge])
+	}
+}
+
+func (d *Decision) violated(rule, limit string) {
+	if name := PolicyName(rule, limit); !slices.Contains(d.Violated, name) {
+		d.Violated = append(d.Violated, name)
+	}
+}
+
 func (a *asked) versionOf(charge int) *askedVersion { return &a.versions[a.charges[charge].Version] }
 
 func (a *asked) speak(d *Decision, charge int, verdict Verdict) {
 	v := a.versionOf(charge)
 	response := v.version.Spec.Response
-	d.Rule, d.Limit, d.Left = v.rule.Name, a.limits[charge], verdict.Left
-	d.HideHeaders = d.HideHeaders || response.Headers == rules.HeadersNone
+	c := &a.charges[charge]
+	d.Rule, d.Limit, d.Rate, d.Left, d.Wait = v.rule.Name, a.limits[charge], c.rate(), verdict.Left, verdict.Wait
+	d.Headers, d.HideHeaders = response.Headers, d.HideHeaders || response.Headers == rules.HeadersNone
 	if d.Allowed {
 		return
 	}
-	d.Status, d.Title, d.Wait, d.Reason = response.StatusCode(), response.Title, verdict.Wait, ReasonOverLimit
-	switch c := &a.charges[charge]; {
+	d.Status, d.Title, d.Reason = response.StatusCode(), response.Title, ReasonOverLimit
+	switch {
 	case v.denied != "":
-		d.Status, d.Title, d.Reason = http.StatusBadRequest, "", v.denied
+		d.Status, d.Title, d.Reason, d.Rate = http.StatusBadRequest, "", v.denied, rules.Rate{}
 	case c.Cost > c.Limit.Burst && c.Limit.Amount > 0:
 		d.Reason = ReasonCostExceedsLimit
 	}
+}
+
+// rate returns the numbers of the charge's limit as a rule says them.
+func (c *Charge) rate() rules.Rate {
+	r := rules.Rate{Amount: c.Limit.Amount, Window: time.Duration(c.Limit.Window) * c.Tick, Burst: c.Limit.Burst}
+	if r.Amount == 0 {
+		r.Burst = 0
+	}
+	return r
 }
 
 // withoutStore makes the decision by the failure modes. It is refused if any binding version fails closed, or refuses by
@@ -142,6 +172,7 @@ func (a *asked) withoutStore(ctx context.Context, local Limiter) Decision {
 			a.refuseAlone(&d, v, http.StatusBadRequest, v.denied, Never)
 		case closed(v):
 			a.refuseAlone(&d, v, http.StatusServiceUnavailable, ReasonStoreUnavailable, storeRetry)
+			d.violated(v.rule.Name, "")
 		case v.version.Spec.Failure.Mode == rules.FailLocal:
 			a.countLocally(&counted, v)
 			continue
@@ -165,11 +196,11 @@ func (a *asked) withoutStore(ctx context.Context, local Limiter) Decision {
 // refuseAlone makes a version speak that refuses without a counter; of several the one that waiting does not help, then
 // the first by name.
 func (a *asked) refuseAlone(d *Decision, v *askedVersion, status int, reason Reason, wait time.Duration) {
+	d.HideHeaders = d.HideHeaders || v.version.Spec.Response.Headers == rules.HeadersNone
 	if !d.Allowed && (d.Wait == Never && wait != Never || (d.Wait == Never) == (wait == Never) && d.Rule < v.rule.Name) {
 		return
 	}
 	d.Allowed, d.Rule, d.Status, d.Reason, d.Wait = false, v.rule.Name, status, reason, wait
-	d.HideHeaders = d.HideHeaders || v.version.Spec.Response.Headers == rules.HeadersNone
 }
 
 // countLocally adds the local charge of a version: the number of its failure mode, for the key of its first limit.
@@ -199,6 +230,7 @@ func (a *asked) askLocal(ctx context.Context, local Limiter, counted *asked, d *
 			continue
 		}
 		d.Allowed = false
+		counted.violated(d, i)
 		refused[counted.charges[i].Version] = true
 		refusing[counted.versionOf(i).rule] = true
 		if speaker < 0 || counted.louder(verdicts, i, speaker, false) {

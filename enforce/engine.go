@@ -15,13 +15,12 @@ import (
 // Engine decides requests by the rules in force.
 type Engine struct {
 	limiter  Limiter
-	local    Limiter // for rules that fail to a local limit
+	local    Local // for rules that fail to a local limit
 	recorder Recorder
 	clock    func() time.Time
 	log      *slog.Logger
 
-	storeDown atomic.Bool  // the limiter failed the last time it was asked
-	told      atomic.Int64 // when its failure was logged, in nanoseconds
+	storeDown atomic.Bool // as the limiter told
 
 	mu       sync.Mutex                // serialises changes of what follows
 	freezes  map[string][]rules.Freeze // by domain: those made here, one for each rule
@@ -40,9 +39,22 @@ type program struct {
 // Option changes an Engine.
 type Option func(*Engine)
 
-// WithLocal names the limiter that counts for rules with `failure: local` while the other one does not answer. It must
-// not fail. Without it such rules fail closed: a limit that cannot be kept must not silently vanish.
-func WithLocal(l Limiter) Option { return func(e *Engine) { e.local = l } }
+// Local is a limiter that counts in the process. It must not fail.
+type Local interface {
+	Limiter
+	// Forget forgets every count.
+	Forget()
+}
+
+// Watched is a limiter that knows, also while nobody asks it anything, whether its store answers. It tells each change
+// once, in their order; until the first the store counts as up.
+type Watched interface {
+	Watch(changed func(up bool, cause error))
+}
+
+// WithLocal names the limiter that counts for rules with `failure: local` while the other one does not answer. Its counts
+// end with the outage. Without it such rules fail closed: a limit that cannot be kept must not silently vanish.
+func WithLocal(l Local) Option { return func(e *Engine) { e.local = l } }
 
 // WithClock replaces the clock by which freezes and overrides end. Limits never depend on it.
 func WithClock(now func() time.Time) Option { return func(e *Engine) { e.clock = now } }
@@ -57,6 +69,9 @@ func NewEngine(limiter Limiter, recorder Recorder, log *slog.Logger, options ...
 		o(e)
 	}
 	e.programs.Store(&map[string]*program{})
+	if w, ok := limiter.(Watched); ok {
+		w.Watch(e.storeChanged)
+	}
 	return e
 }
 
@@ -95,58 +110,65 @@ func (e *Engine) Index(domain string) *rules.Index {
 // Decide answers one request. It waits for nothing but the limiter, and always answers: where the limiter fails, the
 // rules' failure modes decide.
 func (e *Engine) Decide(ctx context.Context, req *rules.Request) Decision {
-	return e.DecideAll(ctx, []*rules.Request{req})
+	return e.decideAll(ctx, []*rules.Request{req}, nil)
 }
 
 // DecideAll answers one call that is described several times, as by the descriptors of Envoy's rate limit service. All
 // are of one domain. Within the call a rule is charged at most once for a key, with the largest cost. There must be one.
 func (e *Engine) DecideAll(ctx context.Context, reqs []*rules.Request) Decision {
+	return e.decideAll(ctx, reqs, nil)
+}
+
+// decideAll sets the statuses of the requests, where there are any.
+func (e *Engine) decideAll(ctx context.Context, reqs []*rules.Request, statuses []Status) Decision {
 	domain := reqs[0].Domain
 	d := Decision{Allowed: true}
 	if p := (*e.programs.Load())[domain]; p != nil {
-		d = e.decide(ctx, p, reqs)
+		d = e.decide(ctx, p, reqs, statuses)
 		d.Revision = p.index.Domain.Revision
+	}
+	if !d.Allowed {
+		d.Reference = newReference()
 	}
 	e.recorder.Record(domain, &d)
 	return d
 }
 
-func (e *Engine) decide(ctx context.Context, p *program, reqs []*rules.Request) Decision {
-	a, exempt := p.ask(reqs)
+func (e *Engine) decide(ctx context.Context, p *program, reqs []*rules.Request, statuses []Status) Decision {
+	a, exempt := p.ask(reqs, statuses != nil)
 	if exempt != "" {
 		return Decision{Allowed: true, Exempt: exempt}
 	}
+	var d Decision
 	if len(a.charges) == 0 { // no rule matches, or only unlimited ones
-		return a.compose(nil)
+		d = a.compose(nil)
+		a.each(statuses, nil, &d)
+		return d
 	}
 	// A caller that goes does not break off the store's answer: its charges are on their way, and the limiter has a bound
 	// of its own.
 	verdicts, err := e.limiter.Decide(context.WithoutCancel(ctx), a.charges)
-	e.note(err)
 	if err != nil {
-		return a.withoutStore(ctx, e.local)
+		d, verdicts = a.withoutStore(ctx, e.local), nil
+	} else {
+		d = a.compose(verdicts)
 	}
-	return a.compose(verdicts)
+	a.each(statuses, verdicts, &d)
+	return d
 }
 
-// tellEvery bounds how often the engine tells of a store that comes and goes.
-const tellEvery = 10 * time.Second
-
-// note keeps whether the limiter answers, and tells of a change unless it told of one just before.
-func (e *Engine) note(err error) {
-	down := err != nil
-	if e.storeDown.Load() == down || e.storeDown.Swap(down) == down {
+// storeChanged hears of the beginning and the end of an outage.
+func (e *Engine) storeChanged(up bool, cause error) {
+	e.storeDown.Store(!up)
+	if !up {
+		e.log.Warn("the store does not answer: the failure modes of the rules decide", "err", cause)
 		return
 	}
-	now, told := time.Now().UnixNano(), e.told.Load()
-	switch {
-	case down && (now-told < int64(tellEvery) || !e.told.CompareAndSwap(told, now)):
-	case down:
-		e.log.Warn("the store does not answer in time: the failure modes of the rules decide", "err", err)
-	case now-told > int64(tellEvery):
-		e.log.Info("the store answers again")
+	e.log.Info("the store answers again")
+	if e.local != nil {
+		e.local.Forget()
 	}
 }
 
-// StoreUp reports whether the limiter answered when it was last asked; true before that.
+// StoreUp reports whether the store of a limiter that knows answers; true for others, and until it is known.
 func (e *Engine) StoreUp() bool { return !e.storeDown.Load() }

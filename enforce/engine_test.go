@@ -144,7 +144,7 @@ func TestC23ShadowRuleDoesNotWeakenAnEnforcedOne(t *testing.T) {
 		alone := setup(rule("enforced", version(t, 1, "3/d"), nil))
 		for i := range 5 {
 			got, want := b.call(t, "k"), alone.call(t, "k")
-			got.Outcomes, want.Outcomes = nil, nil
+			got.Outcomes, got.Reference, want.Outcomes, want.Reference = nil, "", nil, ""
 			if diff := cmp.Diff(want, got); diff != "" {
 				t.Errorf("call %d with a shadow rule differs from without (-without +with):\n%s", i+1, diff)
 			}
@@ -196,9 +196,12 @@ func TestC13RefusalDescribesTheLimitThatRefused(t *testing.T) {
 	d := b.call(t, "k")
 	want := enforce.Decision{
 		Revision: 7, Rule: "plan", Limit: "budget", Left: 0, Reason: enforce.ReasonOverLimit, Status: http.StatusTooManyRequests,
-		Wait: 20 * time.Minute,
+		Wait: 20 * time.Minute, Rate: rules.Rate{Amount: 3, Window: time.Hour, Burst: 3}, Violated: []string{"plan/budget"},
 	}
-	d.Outcomes = nil
+	if len(d.Reference) != 13 {
+		t.Errorf("reference %q, want 13 random letters", d.Reference)
+	}
+	d.Outcomes, d.Reference = nil, ""
 	if diff := cmp.Diff(want, d); diff != "" {
 		t.Errorf("decision (-want +got):\n%s", diff)
 	}
@@ -302,7 +305,7 @@ func TestC20WithoutTheStoreFailureModesDecide(t *testing.T) {
 			[]*rules.Rule{rule("closed", closed, nil), rule("open", version(t, 1, "10/min"), version(t, 2, "1/min"))},
 			enforce.Decision{
 				Revision: 7, Rule: "closed", Reason: enforce.ReasonStoreUnavailable, Status: http.StatusServiceUnavailable,
-				Wait: time.Second,
+				Wait: time.Second, Violated: []string{"closed"},
 			},
 			counts{"closed v1 failed_closed": 1, "open v1 refused_by_other": 1, "open v2 unknown": 1},
 		},
@@ -318,7 +321,7 @@ func TestC20WithoutTheStoreFailureModesDecide(t *testing.T) {
 			e := enforce.NewEngine(broken{}, counted, slog.New(slog.DiscardHandler))
 			e.Swap(rules.NewIndex(rules.Domain{Name: "d", Revision: 7}, c.rules))
 			d := e.Decide(t.Context(), request("k"))
-			d.Outcomes = nil
+			d.Outcomes, d.Reference = nil, ""
 			if diff := cmp.Diff(c.want, d); diff != "" {
 				t.Errorf("decision (-want +got):\n%s", diff)
 			}

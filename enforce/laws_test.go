@@ -36,6 +36,8 @@ var laws = map[string]law{
 	"a frozen version is judged as if it were not":      frozenJudgement,
 	"the end of a freeze is no fresh budget":            endOfFreeze,
 	"an override hands out at most the difference":      overrideBudget,
+	"each request has the status of its own":            eachStatus,
+	"a given rate takes the place of the rule's":        givenRates,
 }
 
 // rounds of a hundred rule sets each.

@@ -31,6 +31,15 @@ func NewLimit(l *rules.Limit, rate rules.Rate) Limit {
 	return n
 }
 
+// under returns the numbers with a ceiling of at least that.
+func (l Limit) under(ceiling int64) Limit {
+	l.Ceiling = max(l.Ceiling, ceiling)
+	if l.Amount == 0 {
+		l.Burst = l.Ceiling
+	}
+	return l
+}
+
 // overrideLimit returns the numbers of an override of a limit; without a window where it is unlimited. It takes the place
 // of every value of the limit, so the counter is read as at most what it can hold itself: a lowered number locks nobody
 // out for longer than one full bucket. Only one of 0, which holds nothing, must not forget what was spent.

@@ -141,9 +141,17 @@ func (s *settling) writeActual() {
 		}
 		s.out.Writes = append(s.out.Writes, w)
 		if owner.Decides == owner.Actual {
-			s.out.Verdicts[i].Left = owner.Limit.left(owner.Limit.spend(s.met[i].at, owner.Cost))
+			s.tell(i, owner.Limit.spend(s.met[i].at, owner.Cost))
 		}
 	}
+}
+
+// tell puts into the verdict of a charge that was taken what it leaves.
+func (s *settling) tell(charge int, after State) {
+	c, v := &s.charges[charge], &s.out.Verdicts[charge]
+	v.Left = c.Limit.left(after)
+	ticks, _ := c.Limit.wait(after, s.tick(c), v.Left+1)
+	v.Wait = TicksToDuration(ticks, c.Tick)
 }
 
 func (s *settling) writeWhatIf() {
@@ -164,7 +172,7 @@ func (s *settling) writeWhatIf() {
 		if taken {
 			after = c.Limit.spend(m.at, c.Cost)
 			stored = after
-			s.out.Verdicts[i].Left = c.Limit.left(after)
+			s.tell(i, after)
 		}
 		s.out.Writes = append(s.out.Writes, Write{
 			Counter: c.Decides, State: stored, Tick: c.Tick,

@@ -290,7 +290,7 @@ func withoutWhatIf(d enforce.Decision) seen {
 			fmt.Fprintf(&b, "%s v%d %s, other %v\n", o.Rule.Name, o.Version.Number, o.Outcome, o.OtherRefused)
 		}
 	}
-	d.Outcomes = nil
+	d.Outcomes, d.Reference = nil, ""
 	return seen{d, b.String()}
 }
 

@@ -6,6 +6,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"time"
 )
 
 // Request is what a rule sees of a call. A door fills it in; nothing changes it afterwards.
@@ -25,6 +26,8 @@ type Request struct {
 	// Descriptor says that the request is a descriptor of Envoy's rate limit service: a rule whose key it lacks does not
 	// apply, unless the rule says otherwise.
 	Descriptor bool
+	// Given, where it is not nil, takes the place of the rate of every limit that the request meets: see [GivenRate].
+	Given *Rate
 }
 
 // FromDescriptor returns the request that a descriptor's entries describe. All of them are attributes; remote_address,
@@ -34,8 +37,10 @@ func FromDescriptor(domain string, entries map[string]string, hits int64) *Reque
 		Domain: domain, Method: strings.ToUpper(entries["method"]), Host: NormalizeHost(entries["host"]), Attr: entries, Hits: hits,
 		Descriptor: true,
 	}
-	if ip, err := netip.ParseAddr(entries["remote_address"]); err == nil {
-		r.IP = ip
+	if address, ok := entries["remote_address"]; ok {
+		if ip, err := netip.ParseAddr(address); err == nil {
+			r.IP = ip
+		}
 	}
 	if path, ok := entries["path"]; ok {
 		path, r.RawQuery, _ = strings.Cut(path, "?")
@@ -45,6 +50,16 @@ func FromDescriptor(domain string, entries map[string]string, hits int64) *Reque
 		}
 	}
 	return r
+}
+
+// GivenRate returns the rate that a request may bring along, as a descriptor of Envoy's rate limit service can. It keeps to
+// the bounds of a rule's rates; the error says which.
+func GivenRate(amount int64, window time.Duration) (Rate, error) {
+	r := Rate{Amount: amount, Window: window, Burst: amount}
+	if err := r.check(SlidingWindow); err != nil { // which is the tighter bound where the burst is the amount
+		return Rate{}, err
+	}
+	return r, nil
 }
 
 // NormalizeHost returns the host in lower case, without port and trailing dot.

@@ -20,3 +20,10 @@ func (l *Limiter) Lifetimes(_ context.Context, micros int64, counters []enforce.
 	}
 	return kept, nil
 }
+
+// Counters is how many are kept.
+func (l *Limiter) Counters() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.counters)
+}

@@ -1,108 +1,120 @@
 // Package proxy is the sidecar's door for HTTP: a reverse proxy in front of one service, which forwards what the rules
 // allow and answers what they refuse.
 //
-// What is matched is what is forwarded: the path is normalised once, for both. Forwarded addresses are believed only
-// from the proxies that are trusted.
+// What is matched is what is forwarded: the path is normalised once, for both, and headers that are for this hop alone,
+// or that only a trusted proxy may set, are gone before the rules see them.
+//
+// Bodies are streamed both ways, of any size and at the same time; upgrades (WebSocket), server-sent events, trailers,
+// HTTP/2 without TLS and gRPC pass. Inside an upgraded connection nothing is limited.
 package proxy
 
 import (
 	"context"
 	"log/slog"
 	"net/http"
-	"net/http/httputil"
 	"net/netip"
 	"net/url"
 	"strings"
+	"sync"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/headgate/headgate/enforce"
+	"github.com/headgate/headgate/enforce/answer"
+	"github.com/headgate/headgate/enforce/forwarded"
 	"github.com/headgate/headgate/rules"
 )
 
 // Decider decides requests; [enforce.Engine] is one.
 type Decider interface {
 	Decide(ctx context.Context, req *rules.Request) enforce.Decision
+	Malformed(domain, detail string) enforce.Decision
 }
 
 // Options say what the proxy stands before.
 type Options struct {
-	Domain         string
-	Upstream       *url.URL
-	TrustedProxies []netip.Prefix // whose X-Forwarded-For is believed
+	Domain string
+	// Upstream is http:// or https://. gRPC calls reach the former by HTTP/2 without TLS, all others by HTTP/1.1; h2c://
+	// sends everything by HTTP/2.
+	Upstream *url.URL
+	// UpstreamTimeout is how long the service may take to begin its answer; 0 for as long as it likes.
+	UpstreamTimeout time.Duration
+	TrustedProxies  []netip.Prefix // whose X-Forwarded-* are believed
 	// TrustedHops above 0 believes every peer, and takes the client from that many entries from the right: for a fixed
 	// chain of proxies whose addresses are not known.
 	TrustedHops int
-	Log         *slog.Logger
-	Registerer  prometheus.Registerer // nil: no metrics
+	// TrustedHeaders are believed only from trusted proxies, and taken out of what others send.
+	TrustedHeaders []string
+	Log            *slog.Logger
+	Registerer     prometheus.Registerer // nil: no metrics
 }
 
 // Proxy is the handler. It is safe for concurrent use.
 type Proxy struct {
-	decider Decider
-	domain  string
-	clients clients
-	forward *httputil.ReverseProxy
+	decider  Decider
+	domain   string
+	trust    *forwarded.Trust
+	upstream *upstream
+
+	upgraded    sync.WaitGroup // connections that the server does not know any more
+	ending      context.Context
+	endUpgraded context.CancelFunc
 }
 
-// New returns the handler.
+// New returns the handler. [NewServer] serves it.
 func New(decider Decider, o Options) *Proxy {
-	log := o.Log.With("component", "proxy")
-	p := &Proxy{decider: decider, domain: o.Domain, clients: newClients(o)}
-	p.forward = &httputil.ReverseProxy{
-		Transport: newTransport(),
-		Rewrite: func(r *httputil.ProxyRequest) {
-			r.SetURL(o.Upstream)
-			r.Out.URL.RawQuery = r.In.URL.RawQuery // as sent: what a service reads of it is not ours to correct
-			r.Out.Host = r.In.Host
-			p.clients.forward(r)
-		},
-		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
-			if r.Context().Err() != nil {
-				return // the caller has gone
-			}
-			log.Warn("upstream failed", "err", err)
-			http.Error(w, "the service behind this proxy does not answer", http.StatusBadGateway)
-		},
-		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
-	}
+	p := &Proxy{decider: decider, domain: o.Domain, trust: forwarded.New(forwarded.Options{
+		TrustedProxies: o.TrustedProxies, TrustedHops: o.TrustedHops, TrustedHeaders: o.TrustedHeaders, Registerer: o.Registerer,
+	})}
+	p.ending, p.endUpgraded = context.WithCancel(context.Background())
+	p.upstream = newUpstream(o, p.trust)
 	return p
-}
-
-// newTransport connects to the one service behind: directly, keeping as many idle connections as a busy service needs, and
-// handing bodies on as they are.
-func newTransport() *http.Transport {
-	t := http.DefaultTransport.(*http.Transport).Clone() //nolint:errcheck // it is one
-	t.Proxy = nil
-	t.DisableCompression = true
-	t.MaxIdleConns, t.MaxIdleConnsPerHost = 0, 512
-	return t
 }
 
 // ServeHTTP decides the request, and forwards or answers it.
 func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	p.trust.Strip(r)
+	stripHop(r.Header)
+	d := p.decide(r)
+	switch {
+	case d.Allowed:
+		p.forward(w, r, &d)
+	case answer.IsGRPC(r):
+		answer.RefuseGRPC(w, &d)
+	default:
+		answer.Refuse(w, &d)
+	}
+}
+
+func (p *Proxy) decide(r *http.Request) enforce.Decision {
 	path, problem := target(r)
 	if problem != "" {
-		http.Error(w, "bad request: "+problem, http.StatusBadRequest)
-		return
-	}
-	d := p.decider.Decide(r.Context(), &rules.Request{
-		Domain: p.domain, Method: r.Method, Host: rules.NormalizeHost(r.Host), Path: path, RawQuery: r.URL.RawQuery,
-		IP: p.clients.address(r), Header: r.Header, Hits: 1,
-	})
-	if !d.Allowed {
-		refuse(w, &d)
-		return
+		return p.decider.Malformed(p.domain, problem)
 	}
 	if decoded, err := url.PathUnescape(path); err == nil {
 		r.URL.Path, r.URL.RawPath = decoded, path
 	}
-	if strings.Contains(strings.ToLower(r.Header.Get("Upgrade")), "h2c") {
-		// Behind the upgrade the service would see requests that no rule has.
-		r.Header.Del("Upgrade")
-		r.Header.Del("Http2-Settings")
+	return p.decider.Decide(r.Context(), &rules.Request{
+		Domain: p.domain, Method: r.Method, Host: rules.NormalizeHost(r.Host), Path: path, RawQuery: r.URL.RawQuery,
+		IP: p.trust.Address(r), Header: r.Header, Hits: 1,
+	})
+}
+
+// forward hands the request on. The decision goes with it, for the headers of the answer.
+func (p *Proxy) forward(w http.ResponseWriter, r *http.Request, d *enforce.Decision) {
+	ctx := context.WithValue(r.Context(), decisionKey{}, d)
+	if r.Header.Get("Upgrade") != "" {
+		var end context.CancelFunc
+		ctx, end = context.WithCancel(ctx)
+		defer end()
+		defer context.AfterFunc(p.ending, end)() //nolint:contextcheck // the proxy's own end, beside the request's
+		p.upgraded.Add(1)
+		defer p.upgraded.Done()
 	}
-	p.forward.ServeHTTP(w, r)
+	// The service may answer while the caller still sends. HTTP/2 does so in any case, and has no such switch.
+	_ = http.NewResponseController(w).EnableFullDuplex()
+	p.upstream.ServeHTTP(w, r.WithContext(ctx))
 }
 
 // target returns the normalised path, or what keeps the request from being matched and forwarded as one and the same: a
@@ -110,13 +122,40 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func target(r *http.Request) (path, problem string) {
 	switch {
 	case r.Method == http.MethodConnect || r.URL.Opaque != "" || !strings.HasPrefix(r.URL.EscapedPath(), "/") && r.URL.Path != "":
-		return "", "the target is not a path"
+		return "", "The target is not a path."
 	case r.Method != strings.ToUpper(r.Method):
-		return "", "the method is not in upper case"
+		return "", "The method is not in upper case."
 	}
 	path, err := rules.NormalizePath(r.URL.EscapedPath())
 	if err != nil {
-		return "", err.Error()
+		return "", "Bad target: " + err.Error() + "."
 	}
 	return path, ""
+}
+
+// stripHop takes out the headers that Connection says are for this hop alone: the service does not get them, so rules must
+// not see them. It leaves those that an upgrade and trailers need, but for an upgrade to HTTP/2: behind it the service
+// would see requests that no rule has.
+func stripHop(h http.Header) {
+	for _, line := range h["Connection"] {
+		for name := range strings.SplitSeq(line, ",") {
+			switch name = http.CanonicalHeaderKey(strings.TrimSpace(name)); name {
+			case "Upgrade", "Te":
+			default:
+				delete(h, name)
+			}
+		}
+	}
+	if strings.Contains(strings.ToLower(h.Get("Upgrade")), "h2c") {
+		delete(h, "Upgrade")
+		delete(h, "Http2-Settings")
+	}
+}
+
+type decisionKey struct{}
+
+// decisionOf returns the decision that a forwarded request carries.
+func decisionOf(r *http.Request) *enforce.Decision {
+	d, _ := r.Context().Value(decisionKey{}).(*enforce.Decision)
+	return d
 }

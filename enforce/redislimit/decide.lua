@@ -9,7 +9,8 @@
 -- ARGV[2…] twelve numbers a charge: rule, version, flags (1 what-if, 2 owns its actual counter, 4 sliding window), cost,
 --          amount, burst, ceiling, window (ticks), tick (µs), as positions in KEYS the deciding and the actual
 --          counter, and the ceiling with which an owner stores the actual one.
--- Returns  the number of stale states dropped, then for each charge: fits (0 or 1), left, wait (ticks, -1 never).
+-- Returns  the number of stale states dropped, then for each charge: fits (0 or 1), left, wait (ticks, -1 never; of a
+--          charge that was taken the ticks until more is left).
 --
 -- Example: one binding charge of cost 1 against 6 per 60 s with burst 6 (W = 60,000 ticks of 1 ms). Six calls at 0 s
 -- leave level 360,000, which is stored to live 60,000 ms. The seventh finds 360,000 + 60,000 > 6 * 60,000 and returns
@@ -111,6 +112,14 @@ local function wait(c, s, b, t)
   return start + c.window + passed(c, s, c.amount - c.cost) - c.now
 end
 
+local function untilMore(c, s, b, t, than) -- 0 when all is left
+  local cost = c.cost
+  c.cost = than + 1
+  local ticks = wait(c, s, b, t)
+  c.cost = cost
+  return max(0, ticks)
+end
+
 local function expiry(c, s, b, t)
   if c.sliding then
     local start = t - t % c.window
@@ -154,6 +163,11 @@ for i, c in ipairs(charges) do
 end
 local admitted = refusals == 0
 
+local function tell(i, c, s, b, t) -- what charge i leaves, which was taken
+  local n = left(c, s, b, t)
+  reply[3 * i], reply[3 * i + 1] = n, untilMore(c, s, b, t, n)
+end
+
 -- Settle the actual counters: all of them or none. After holds each counter as it stands then.
 
 local after = {}
@@ -173,7 +187,7 @@ if admitted then
         if reader.actual == c.actual then ticks = max(ticks, expiry(reader, s, b, t)) end
       end
       set(redis.call, c, c.actual, s, b, t, ticks)
-      if c.decides == c.actual then reply[3 * i] = left(c, spend(c, c.s), c.b, c.t) end
+      if c.decides == c.actual then tell(i, c, spend(c, c.s), c.b, c.t) end
     end
   end
 end
@@ -190,7 +204,7 @@ for i, c in ipairs(charges) do
       local s, b, t = c.s, c.b, c.t
       if taken then
         s = spend(c, s)
-        reply[3 * i] = left(c, s, b, t)
+        tell(i, c, s, b, t)
       end
       local a = after[c.actual] or {}
       local actualS, actualB, actualT = read(c, a[1], a[2], a[3])

@@ -27,3 +27,9 @@ func (l *Limiter) Lifetimes(ctx context.Context, _ int64, counters []enforce.Cou
 	}
 	return kept, nil
 }
+
+// StopKeeping ends what the limiter does by itself.
+func (l *Limiter) StopKeeping() {
+	l.stop()
+	<-l.kept
+}

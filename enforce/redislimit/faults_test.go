@@ -57,7 +57,8 @@ var faults = []fault{
 	{"the first copy is not kept when refused", " or (c.first and spent[c.actual])", ""},
 	{"a what-if counter starts empty", "c.first, c.from = true, c.actual", "c.first = true"},
 	{"the binding version owns, whoever decides by the counter", "owns = flags % 4 >= 2", "owns = flags % 2 == 0"},
-	{"what is left is told from before the call", "if c.decides == c.actual then reply[3 * i] = left(c, spend(c, c.s), c.b, c.t) end", ""},
+	{"what is left is told from before the call", "if c.decides == c.actual then tell(i, c, spend(c, c.s), c.b, c.t) end", ""},
+	{"more is told to be left at once", "c.cost = than + 1", "c.cost = than"},
 	// Lifetimes.
 	{"lifetimes are rounded down", "ceil(ticks * c.tick / 1000)", "floor(ticks * c.tick / 1000)"},
 	{"lifetimes are of the owner's numbers only", "expiry(reader, s, b, t)", "expiry(c, s, b, t)"},

@@ -6,6 +6,9 @@
 // derives no key name: all of them are passed in KEYS.
 //
 // A call that does not answer within the budget is an error; it is not repeated, since its charges may have been taken.
+// After a few of them a circuit breaker opens, and calls fail at once, save one now and then that tries whether the server
+// is back. A server that nobody asks is asked by the limiter itself, once a second, so that it knows of an outage, and of
+// its end, without any request. There is one server, so one breaker; a cluster needs one for each of its nodes.
 package redislimit
 
 import (
@@ -15,13 +18,18 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/logging"
+	"github.com/redis/go-redis/v9/maintnotifications"
+	"github.com/sony/gobreaker/v2"
 
 	"github.com/headgate/headgate/enforce"
 )
@@ -34,7 +42,7 @@ var decide = redis.NewScript(decideLua)
 // The client library logs each failed dial, through one logger for the whole process. Callers get those errors returned.
 func init() { logging.Disable() }
 
-// DefaultBudget is how long a decision may take by default, connection included.
+// DefaultBudget is how long Redis may take to answer by default.
 const DefaultBudget = 5 * time.Millisecond
 
 // Options say which Redis, and how long it may take.
@@ -43,8 +51,11 @@ type Options struct {
 	Username, Password string
 	DB                 int
 	TLS                *tls.Config // nil: none
-	// Budget bounds one decision; DefaultBudget when 0.
-	Budget time.Duration
+	// Budget is how long a decision may wait for the answer, from the moment it is sent, and before that for a connection,
+	// of which there are enough except after they broke; DefaultBudget when 0.
+	Budget     time.Duration
+	Log        *slog.Logger          // nil: none
+	Registerer prometheus.Registerer // nil: no metrics
 }
 
 // ParseURL reads redis://[USER:PASSWORD@]HOST[:PORT][/DB], or rediss:// for TLS.
@@ -56,12 +67,34 @@ func ParseURL(text string) (Options, error) {
 	return Options{Addr: u.Addr, Username: u.Username, Password: u.Password, DB: u.DB, TLS: u.TLSConfig}, nil
 }
 
+const (
+	// dialTimeout bounds the making of a connection, for which no decision waits so long.
+	dialTimeout = time.Second
+	// minIdle is how many connections are kept ready; under load there are up to four times as many. The client library
+	// counts those that are being made too, so that the latter must be well above the former.
+	minIdle = 16
+)
+
 // Limiter is an [enforce.Limiter] in Redis.
 type Limiter struct {
-	client *redis.Client
-	script *redis.Script
-	budget time.Duration
-	stale  atomic.Int64
+	client   *redis.Client
+	script   *redis.Script
+	budget   time.Duration
+	log      *slog.Logger
+	breaker  *gobreaker.CircuitBreaker[reply]
+	degraded degraded
+	stale    atomic.Int64
+	asked    atomic.Bool           // since the keeper looked last
+	failed   atomic.Pointer[error] // the last failure
+
+	stop    context.CancelFunc // of the keeper
+	kept    chan struct{}      // is closed when it has ended
+	changed chan struct{}      // wakes it
+	policy  string             // the keeper's: the maxmemory-policy that it saw last
+
+	mu       sync.Mutex
+	watch    func(up bool, cause error)
+	toldDown bool
 }
 
 // New returns a limiter. It does not wait for Redis: a sidecar starts without it.
@@ -69,27 +102,49 @@ func New(o Options) *Limiter {
 	if o.Budget == 0 {
 		o.Budget = DefaultBudget
 	}
-	return &Limiter{
-		budget: o.Budget,
-		script: decide,
-		client: redis.NewClient(&redis.Options{
-			Addr:      o.Addr,
-			Username:  o.Username,
-			Password:  o.Password,
-			DB:        o.DB,
-			TLSConfig: o.TLS,
-			// One attempt: a repeated charge would be taken twice.
-			MaxRetries:    -1,
-			DialerRetries: 1,
-			// Connections are made ahead of the requests that need them: a decision's budget is too short for both. One that
-			// is being made when a budget ends is kept for the next.
-			DialTimeout:           time.Second,
-			MinIdleConns:          16,
-			ReadTimeout:           o.Budget,
-			WriteTimeout:          o.Budget,
-			PoolTimeout:           o.Budget,
-			ContextTimeoutEnabled: true,
-		}),
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	l := &Limiter{
+		budget: o.Budget, script: decide, log: o.Log.With("component", "redis", "addr", o.Addr),
+		client: redis.NewClient(clientOptions(&o)), degraded: newDegraded(o.Registerer),
+		changed: make(chan struct{}, 1), kept: make(chan struct{}),
+	}
+	l.client.AddHook(greeted{})
+	l.breaker = newBreaker(o.Addr, l.wake)
+	if o.Registerer != nil {
+		o.Registerer.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "headgate_store_breaker_state", ConstLabels: prometheus.Labels{"node": o.Addr},
+			Help: "State of the circuit breaker of a Redis: 0 closed, it is asked; 1 half open, one decision tries; 2 open.",
+		}, func() float64 { return float64(l.breaker.State()) }))
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	l.stop = stop
+	go l.keep(ctx)
+	return l
+}
+
+func clientOptions(o *Options) *redis.Options {
+	return &redis.Options{
+		Addr:   o.Addr,
+		Dialer: newDialer(o).dial,
+		// Connections are made ahead of the requests that need them. One that is being made when a budget ends is kept for the
+		// next.
+		DialTimeout:  dialTimeout,
+		MinIdleConns: minIdle,
+		PoolSize:     4 * minIdle,
+		// The dialer sets connections up. RESP2, in which they begin, is enough.
+		Protocol:                 2,
+		DisableIdentity:          true,
+		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
+		// One attempt: a repeated charge would be taken twice.
+		MaxRetries:    -1,
+		DialerRetries: 1,
+		// An answer has its whole time from the moment the command is sent: time in which this process did not get on before is
+		// not the store's.
+		ReadTimeout:  o.Budget,
+		WriteTimeout: o.Budget,
+		PoolTimeout:  o.Budget,
 	}
 }
 
@@ -97,8 +152,12 @@ func New(o Options) *Limiter {
 // failover to a server with an older one.
 func (l *Limiter) Stale() int64 { return l.stale.Load() }
 
-// Close closes the connections.
-func (l *Limiter) Close() error { return l.client.Close() }
+// Close ends what looks after the store, and closes the connections.
+func (l *Limiter) Close() error {
+	l.stop()
+	<-l.kept
+	return l.client.Close()
+}
 
 // serverClock asks the script to use Redis's time.
 const serverClock = -1
@@ -111,12 +170,13 @@ func (l *Limiter) Decide(ctx context.Context, charges []enforce.Charge) ([]enfor
 // DecideAt judges and settles the charges at an instant in microseconds: for tests and for replays on a virtual clock.
 // Counters then live an hour longer than they need.
 func (l *Limiter) DecideAt(ctx context.Context, micros int64, charges []enforce.Charge) ([]enforce.Verdict, error) {
-	ctx, cancel := context.WithTimeout(ctx, l.budget)
-	defer cancel()
+	if !l.asked.Load() {
+		l.asked.Store(true)
+	}
 	keys, args := encode(micros, charges)
-	reply, err := l.script.Run(ctx, l.client, keys, args...).Int64Slice()
+	reply, err := l.ask(ctx, keys, args)
 	if err != nil {
-		return nil, fmt.Errorf("decide in redis: %w", err)
+		return nil, l.fail(err)
 	}
 	if len(reply) != 1+3*len(charges) {
 		return nil, fmt.Errorf("decide in redis: %d numbers for %d charges", len(reply), len(charges))
@@ -132,6 +192,36 @@ func (l *Limiter) DecideAt(ctx context.Context, micros int64, charges []enforce.
 	}
 	return verdicts, nil
 }
+
+// ask calls the script, if the breaker lets it.
+func (l *Limiter) ask(ctx context.Context, keys []string, args []any) (reply, error) {
+	return l.breaker.Execute(func() (reply, error) {
+		begun := time.Now()
+		ctx, cancel := context.WithTimeout(ctx, l.budget)
+		defer cancel()
+		r, err := l.script.Run(ctx, l.client, keys, args...).Int64Slice()
+		if errors.Is(err, context.DeadlineExceeded) && time.Since(begun) >= l.budget+late {
+			err = fmt.Errorf("%w: %w", errLate, err)
+		}
+		if err != nil {
+			l.failed.Store(&err)
+		}
+		return r, err
+	})
+}
+
+// fail counts a decision that was not made.
+func (l *Limiter) fail(err error) error {
+	reason := reasonOf(err)
+	l.degraded[reason].Inc()
+	if reason == reasonBreaker {
+		return errNotAsked
+	}
+	return fmt.Errorf("decide in redis: %w", err)
+}
+
+// errNotAsked costs nothing to return, as often as it is during an outage.
+var errNotAsked = errors.New("decide in redis: it does not answer, and is tried again soon")
 
 // encode lays the charges out as decide.lua reads them.
 func encode(micros int64, charges []enforce.Charge) (keys []string, args []any) {

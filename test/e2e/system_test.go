@@ -114,7 +114,7 @@ func (s *system) sidecar(name, domain string, flags ...string) *sidecar {
 	// The store's budget is long so that nothing fails open on a busy machine; tests of the failure modes set it.
 	c.args = append([]string{
 		"--node-id", name, "--domain", domain, "--controlplane", s.grpc, "--store", "redis://" + s.redis.Addr,
-		"--store-budget", "1s", "--upstream", s.upstream.URL, "--listen", c.proxy, "--ops-listen", c.ops,
+		"--store-budget", "1s", "--upstream", s.upstream.URL, "--listen", c.proxy, "--rls-listen", "off", "--ops-listen", c.ops,
 		"--trusted-proxy", "127.0.0.1", "--last-good", filepath.Join(s.t.TempDir(), "last-good"),
 	}, flags...)
 	c.start()

@@ -58,7 +58,7 @@ func TestTokens(t *testing.T) {
 	}
 	stranger := harness.FreeAddr(t)
 	harness.Start(t, "stranger", s.binaries["sidecar"], "--node-id", "stranger", "--domain", "d", "--controlplane", s.grpc,
-		"--store", "memory", "--upstream", s.upstream.URL, "--listen", harness.FreeAddr(t), "--ops-listen", stranger,
+		"--store", "memory", "--upstream", s.upstream.URL, "--listen", harness.FreeAddr(t), "--rls-listen", "off", "--ops-listen", stranger,
 		"--controlplane-token-file", s.token("sidecar", "--domain", "other"))
 	harness.Eventually(t, patience, func() error {
 		if status := get(t, "http://"+stranger+"/readyz"); status != http.StatusServiceUnavailable {

@@ -1,4 +1,4 @@
-package proxy
+package forwarded
 
 import (
 	"net/http"
@@ -16,9 +16,9 @@ func FuzzClientAddress(f *testing.F) {
 		f.Add(seed)
 	}
 	trusted := []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}
-	c := newClients(Options{TrustedProxies: trusted})
+	trust := New(Options{TrustedProxies: trusted})
 	from := func(forwarded string) netip.Addr {
-		return c.address(&http.Request{RemoteAddr: "10.0.0.1:1234", Header: http.Header{"X-Forwarded-For": {forwarded}}})
+		return trust.Address(&http.Request{RemoteAddr: "10.0.0.1:1234", Header: http.Header{"X-Forwarded-For": {forwarded}}})
 	}
 	f.Fuzz(func(t *testing.T, forwarded string) {
 		ip := from(forwarded)

@@ -1,0 +1,142 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"os"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/headgate/headgate/enforce/answer"
+	"github.com/headgate/headgate/enforce/forwarded"
+)
+
+// upstream is the service behind the proxy.
+type upstream struct {
+	httputil.ReverseProxy
+	via    transport
+	log    *slog.Logger
+	failed *prometheus.CounterVec // by status
+	told   atomic.Int64           // when a failure was logged, in nanoseconds
+}
+
+func newUpstream(o Options, trust *forwarded.Trust) *upstream {
+	u := &upstream{log: o.Log.With("component", "proxy"), failed: prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "headgate_upstream_errors_total",
+		Help: "Requests that were allowed and that the service behind the proxy did not answer: 502, or 504 where it took too long.",
+	}, []string{"status"})}
+	for _, status := range []int{http.StatusBadGateway, http.StatusGatewayTimeout} {
+		u.failed.WithLabelValues(strconv.Itoa(status))
+	}
+	if o.Registerer != nil {
+		o.Registerer.MustRegister(u.failed)
+	}
+	target := *o.Upstream
+	u.via = newTransport(target.Scheme, o.UpstreamTimeout)
+	u.Transport = u.via
+	if target.Scheme == "h2c" {
+		target.Scheme = "http"
+	}
+	u.Rewrite = func(r *httputil.ProxyRequest) {
+		r.SetURL(&target)
+		r.Out.URL.RawQuery = r.In.URL.RawQuery // as sent: what a service reads of it is not ours to correct
+		r.Out.Host = r.In.Host
+		r.Out.Trailer = r.In.Trailer // one map: its values come with the end of the body
+		setForwarded(r, trust)
+	}
+	u.ModifyResponse = func(resp *http.Response) error {
+		if d := decisionOf(resp.Request); d != nil {
+			answer.Add(resp.Header, d)
+		}
+		return nil
+	}
+	u.ErrorHandler = u.fail
+	u.ErrorLog = slog.NewLogLogger(u.log.Handler(), slog.LevelDebug)
+	return u
+}
+
+// setForwarded tells the service where the request came from. What trusted proxies said of that is kept, and added to;
+// what others say is dropped.
+func setForwarded(r *httputil.ProxyRequest, trust *forwarded.Trust) {
+	if !trust.Believes(r.In) {
+		r.SetXForwarded()
+		return
+	}
+	r.Out.Header["X-Forwarded-For"] = r.In.Header["X-Forwarded-For"]
+	r.SetXForwarded()
+	for _, name := range []string{"X-Forwarded-Proto", "X-Forwarded-Host"} {
+		if said := r.In.Header[name]; len(said) > 0 {
+			r.Out.Header[name] = said
+		}
+	}
+}
+
+// connectTimeout bounds how long a service that is not there keeps callers waiting.
+const connectTimeout = 5 * time.Second
+
+// transport chooses by which protocol a request reaches the service.
+type transport struct {
+	usual, grpc *http.Transport
+}
+
+// newTransport connects to the one service behind: directly, keeping as many idle connections as a busy service needs, and
+// handing bodies on as they are.
+func newTransport(scheme string, timeout time.Duration) transport {
+	usual := http.DefaultTransport.(*http.Transport).Clone() //nolint:errcheck // it is one
+	usual.Proxy = nil
+	usual.DialContext = (&net.Dialer{Timeout: connectTimeout}).DialContext
+	usual.DisableCompression = true
+	usual.MaxIdleConns, usual.MaxIdleConnsPerHost = 0, 512
+	usual.ResponseHeaderTimeout = timeout
+	if scheme == "https" {
+		return transport{usual, usual} // the handshake agrees on the protocol
+	}
+	http2 := usual.Clone()
+	http2.Protocols = new(http.Protocols)
+	http2.Protocols.SetUnencryptedHTTP2(true)
+	if scheme == "h2c" {
+		return transport{http2, http2}
+	}
+	return transport{usual, http2}
+}
+
+func (t transport) RoundTrip(r *http.Request) (*http.Response, error) {
+	if answer.IsGRPC(r) {
+		return t.grpc.RoundTrip(r)
+	}
+	return t.usual.RoundTrip(r)
+}
+
+func (t transport) closeIdle() {
+	t.usual.CloseIdleConnections()
+	t.grpc.CloseIdleConnections()
+}
+
+// tellEvery bounds how often failures are logged. All are counted.
+const tellEvery = 10 * time.Second
+
+// fail answers for a service that does not.
+func (u *upstream) fail(w http.ResponseWriter, r *http.Request, err error) {
+	status, text := http.StatusBadGateway, "The service behind this proxy does not answer."
+	if timeout, ok := errors.AsType[net.Error](err); ok && timeout.Timeout() || errors.Is(err, os.ErrDeadlineExceeded) {
+		status, text = http.StatusGatewayTimeout, "The service behind this proxy takes too long to answer."
+	}
+	if d := decisionOf(r); d != nil {
+		answer.Add(w.Header(), d)
+	}
+	answer.Fail(w, status, text)
+	if errors.Is(context.Cause(r.Context()), context.Canceled) {
+		return // the caller has gone, or the sidecar stops
+	}
+	u.failed.WithLabelValues(strconv.Itoa(status)).Inc()
+	if now, told := time.Now().UnixNano(), u.told.Load(); now-told >= int64(tellEvery) && u.told.CompareAndSwap(told, now) {
+		u.log.Warn("the service behind the proxy does not answer", "status", status, "err", err)
+	}
+}
