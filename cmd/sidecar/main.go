@@ -34,7 +34,8 @@ func command() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "sidecar --domain DOMAIN --upstream URL",
 		Short: "Enforce rate limits in front of a service",
-		Long: "Sidecar is a reverse proxy that enforces the rules of a domain in front of one service.\n\n" +
+		Long: "Sidecar enforces the rules of a domain: as a reverse proxy in front of one service, as Envoy's rate limit service,\n" +
+			"and as a check that nginx, Caddy, HAProxy or Traefik asks before they forward (/check on the operations port).\n\n" +
 			"Every flag can be set in the environment as well: --node-id as HEADGATE_NODE_ID.",
 		Args:          cobra.NoArgs,
 		SilenceUsage:  true,
@@ -43,7 +44,7 @@ func command() *cobra.Command {
 			if fromEnvironment != nil {
 				return fmt.Errorf("environment: %w", fromEnvironment)
 			}
-			a, err := app.New(config, slog.New(slog.NewTextHandler(os.Stderr, nil)))
+			a, err := app.New(c.Context(), config, slog.New(slog.NewTextHandler(os.Stderr, nil)))
 			if err != nil {
 				return err
 			}
@@ -63,11 +64,14 @@ func command() *cobra.Command {
 	f.Lookup("store").DefValue = app.DefaultConfig().Store // one from the environment may hold a password
 	f.DurationVar(&config.StoreBudget, "store-budget", config.StoreBudget, "how long a decision may wait for the store before the rule's failure mode decides")
 	f.StringVar(&config.Upstream, "upstream", config.Upstream, "URL of the service behind the proxy")
-	f.StringVar(&config.ProxyListen, "listen", config.ProxyListen, "address of the proxy")
-	f.StringVar(&config.OpsListen, "ops-listen", config.OpsListen, "address of /metrics, /livez and /readyz")
+	f.DurationVar(&config.UpstreamTimeout, "upstream-timeout", config.UpstreamTimeout, "how long the service may take to begin its answer; 0 for as long as it likes")
+	f.StringVar(&config.ProxyListen, "listen", config.ProxyListen, "address of the proxy, or off")
+	f.StringVar(&config.RLSListen, "rls-listen", config.RLSListen, "address of Envoy's rate limit service: HOST:PORT or unix:PATH, or off")
+	f.StringVar(&config.OpsListen, "ops-listen", config.OpsListen, "address of /check, /metrics, /livez and /readyz")
 	f.StringVar(&config.LastGood, "last-good", config.LastGood, "file that keeps the last good rules, to start without the control plane")
 	f.StringSliceVar(&config.TrustedProxies, "trusted-proxy", config.TrustedProxies, "address or CIDR of a proxy whose X-Forwarded-For is believed")
 	f.IntVar(&config.TrustedHops, "trusted-hops", config.TrustedHops, "believe every peer, and take the client from that many entries from the right of X-Forwarded-For")
+	f.StringSliceVar(&config.TrustedHeaders, "trusted-header", config.TrustedHeaders, "header that a gateway sets (a plan, a tenant): believed from trusted proxies alone, and taken out of what others send")
 	f.BoolVar(&config.Insecure, "insecure", config.Insecure, "listen on addresses that others reach, and send a token without TLS")
 	return c
 }

@@ -6,43 +6,32 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"net/http"
-	"net/url"
 	"os"
 	"runtime/debug"
 	"sync/atomic"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/headgate/headgate/enforce"
 	"github.com/headgate/headgate/enforce/memlimit"
 	"github.com/headgate/headgate/enforce/meter"
-	"github.com/headgate/headgate/enforce/proxy"
 	"github.com/headgate/headgate/enforce/redislimit"
 	"github.com/headgate/headgate/xds/subscribe"
 )
 
-// drainTime is how long requests under way may take to end on stop.
-const drainTime = 10 * time.Second
-
 // App is a sidecar.
 type App struct {
-	log       *slog.Logger
-	client    *subscribe.Client
-	stopping  atomic.Bool
-	proxyAt   net.Listener
-	opsAt     net.Listener
-	proxyHTTP *http.Server
-	opsHTTP   *http.Server
-	release   []func() error // in the order of acquisition
+	log      *slog.Logger
+	client   *subscribe.Client
+	stopping atomic.Bool
+	doors
+	release []func() error // in the order of acquisition
 }
 
 // New puts a sidecar together and binds its listeners. It neither waits for Redis nor for the control plane.
-func New(config Config, log *slog.Logger) (_ *App, err error) {
+func New(ctx context.Context, config Config, log *slog.Logger) (_ *App, err error) {
 	if err := config.Validate(); err != nil {
 		return nil, err
 	}
@@ -52,7 +41,7 @@ func New(config Config, log *slog.Logger) (_ *App, err error) {
 			err = errors.Join(err, a.Close())
 		}
 	}()
-	if err := a.listen(config); err != nil {
+	if err := a.listen(ctx, config); err != nil {
 		return nil, err
 	}
 	if config.NodeID == "" {
@@ -64,12 +53,12 @@ func New(config Config, log *slog.Logger) (_ *App, err error) {
 	}
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	limiter, err := a.openLimiter(config, registry)
+	limiter, err := a.openLimiter(config, registry, log)
 	if err != nil {
 		return nil, err
 	}
 	counts := meter.New(registry)
-	engine := enforce.NewEngine(limiter, counts, log, enforce.WithLocal(memlimit.New()))
+	engine := enforce.NewEngine(limiter, counts, log, enforce.WithLocal(memlimit.NewBounded(memlimit.LocalCounters)))
 	registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "headgate_store_up", Help: "1 while the store of counters answers; 0 while the failure modes of the rules decide.",
 	}, func() float64 {
@@ -82,29 +71,17 @@ func New(config Config, log *slog.Logger) (_ *App, err error) {
 		Name: "headgate_freezes", Help: "Freezes in force: those of the control plane, and those made at this sidecar.",
 	}, func() float64 { return float64(len(engine.Freezes())) }))
 	glass := newBreakGlass(engine, breakGlassFile(config.LastGood), a.log)
-	if err := a.subscribe(config, inForce{engine: engine, meter: counts}, glass, registry, log); err != nil {
+	if err := a.openDoors(config, engine, glass, registry, log); err != nil {
 		return nil, err
 	}
-	upstream, err := url.Parse(config.Upstream)
-	if err != nil {
-		return nil, fmt.Errorf("--upstream: %w", err)
+	sink := inForce{engine: engine, meter: counts, ready: a.ready(len(config.Domains))}
+	if err := a.subscribe(config, sink, glass, registry, log); err != nil {
+		return nil, err
 	}
-	trusted, err := config.trusted()
-	if err != nil {
-		return nil, fmt.Errorf("--trusted-proxy: %w", err)
-	}
-	door := proxy.New(engine, proxy.Options{
-		Domain: config.Domains[0], Upstream: upstream, TrustedProxies: trusted, TrustedHops: config.TrustedHops,
-		Log: log, Registerer: registry,
-	})
-	a.proxyHTTP = &http.Server{Handler: door, ReadHeaderTimeout: 10 * time.Second}
-	operations := a.operations(registry)
-	(&freezeDoor{glass: glass, domains: config.Domains}).register(operations)
-	a.opsHTTP = &http.Server{Handler: operations, ReadHeaderTimeout: 10 * time.Second}
 	return a, nil
 }
 
-func (a *App) openLimiter(config Config, reg prometheus.Registerer) (enforce.Limiter, error) {
+func (a *App) openLimiter(config Config, reg prometheus.Registerer, log *slog.Logger) (enforce.Limiter, error) {
 	if config.Store == InMemory {
 		return memlimit.New(), nil
 	}
@@ -112,7 +89,7 @@ func (a *App) openLimiter(config Config, reg prometheus.Registerer) (enforce.Lim
 	if err != nil {
 		return nil, fmt.Errorf("--store: %w", err)
 	}
-	options.Budget = config.StoreBudget
+	options.Budget, options.Log, options.Registerer = config.StoreBudget, log, reg
 	limiter := redislimit.New(options)
 	reg.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{
 		Name: "headgate_stale_states_total",
@@ -142,13 +119,17 @@ func (a *App) subscribe(config Config, sink subscribe.Sink, glass *breakGlass, r
 	return nil
 }
 
-// defaultNodeID tells the sidecars of one host apart by the port of their proxy.
+// defaultNodeID tells the sidecars of one host apart by the port of their proxy, or of their operations where there is none.
 func (a *App) defaultNodeID() string {
 	host, err := os.Hostname()
 	if err != nil {
 		host = "localhost"
 	}
-	_, port, err := net.SplitHostPort(a.proxyAt.Addr().String())
+	at := a.opsAt
+	if a.proxyAt != nil {
+		at = a.proxyAt
+	}
+	_, port, err := net.SplitHostPort(at.Addr().String())
 	if err != nil {
 		return host
 	}
@@ -162,87 +143,21 @@ func programVersion() string {
 	return "(devel)"
 }
 
-func (a *App) listen(config Config) (err error) {
-	if a.proxyAt, err = net.Listen("tcp", config.ProxyListen); err != nil {
-		return fmt.Errorf("--listen: %w", err)
-	}
-	a.release = append(a.release, ignoreClosed(a.proxyAt.Close))
-	if a.opsAt, err = net.Listen("tcp", config.OpsListen); err != nil {
-		return fmt.Errorf("--ops-listen: %w", err)
-	}
-	a.release = append(a.release, ignoreClosed(a.opsAt.Close))
-	return nil
-}
-
-// ignoreClosed is for listeners that a server has closed before.
-func ignoreClosed(closeIt func() error) func() error {
-	return func() error {
-		if err := closeIt(); err != nil && !errors.Is(err, net.ErrClosed) {
-			return err
-		}
-		return nil
-	}
-}
-
-// ProxyAddr is the address of the proxy.
-func (a *App) ProxyAddr() net.Addr { return a.proxyAt.Addr() }
-
-// OpsAddr is the address of the operations port.
-func (a *App) OpsAddr() net.Addr { return a.opsAt.Addr() }
-
-// operations serves metrics and probes. Readiness depends on having rules, never on Redis or the control plane: where
-// the sidecar's readiness is its pod's, an outage of either must not take every service down.
-func (a *App) operations(gatherer prometheus.Gatherer) *http.ServeMux {
-	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", promhttp.HandlerFor(gatherer, promhttp.HandlerOpts{}))
-	ready := func(w http.ResponseWriter, stopping bool) {
-		switch {
-		case stopping:
-			http.Error(w, "stopping", http.StatusServiceUnavailable)
-		case !a.client.Ready():
-			http.Error(w, "no rules yet: neither from the control plane nor from the last good file", http.StatusServiceUnavailable)
-		}
-	}
-	mux.HandleFunc("GET /livez", func(http.ResponseWriter, *http.Request) {})
-	mux.HandleFunc("GET /startupz", func(w http.ResponseWriter, _ *http.Request) { ready(w, false) })
-	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) { ready(w, a.stopping.Load()) })
-	return mux
-}
-
 // Run serves until ctx ends or a server fails. The last good rules are in force before the first request is answered.
 func (a *App) Run(ctx context.Context) error {
 	a.client.Restore()
 	group, running := errgroup.WithContext(ctx)
 	group.Go(func() error { return a.client.Run(running) })
-	group.Go(func() error { return serve(a.proxyHTTP, a.proxyAt) })
-	group.Go(func() error { return serve(a.opsHTTP, a.opsAt) })
+	a.serve(group)
 	group.Go(func() error {
 		<-running.Done()
-		return a.drain(context.WithoutCancel(ctx))
+		a.stopping.Store(true)
+		return a.drain(context.WithoutCancel(ctx), a.log)
 	})
-	a.log.Info("sidecar started", "proxy", a.ProxyAddr(), "operations", a.OpsAddr())
+	a.log.Info("sidecar started", "proxy", address(a.proxyAt), "rls", address(a.rlsAt), "operations", address(a.opsAt))
 	err := group.Wait()
 	a.log.Info("sidecar stopped")
 	return errors.Join(err, a.Close())
-}
-
-func serve(s *http.Server, l net.Listener) error {
-	if err := s.Serve(l); !errors.Is(err, http.ErrServerClosed) {
-		return fmt.Errorf("serve %s: %w", l.Addr(), err)
-	}
-	return nil
-}
-
-// drain reports not ready, lets requests under way end, and then ends those that have not.
-func (a *App) drain(ctx context.Context) error {
-	a.stopping.Store(true)
-	ctx, cancel := context.WithTimeout(ctx, drainTime)
-	defer cancel()
-	if err := a.proxyHTTP.Shutdown(ctx); err != nil {
-		a.log.Warn("requests were cut off", "err", err)
-		_ = a.proxyHTTP.Close()
-	}
-	return a.opsHTTP.Close()
 }
 
 // Close releases what New acquired, the last first. Run does it at its end; only an App that never ran needs it.

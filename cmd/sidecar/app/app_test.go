@@ -63,7 +63,7 @@ func (l local) Context() context.Context {
 // startSidecar runs a sidecar until it is stopped.
 func startSidecar(t *testing.T, c app.Config) (a *app.App, stop func()) {
 	t.Helper()
-	a, err := app.New(c, slog.New(slog.DiscardHandler))
+	a, err := app.New(t.Context(), c, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -18,24 +18,30 @@ import (
 	"github.com/headgate/headgate/rules"
 )
 
+// Off as Config.ProxyListen or Config.RLSListen leaves that door out.
+const Off = "off"
+
 // InMemory as Config.Store counts in the process, for this sidecar alone.
 const InMemory = "memory"
 
 // Config are the settings of a sidecar. In the environment their names begin with HEADGATE_.
 type Config struct {
-	NodeID         string        `env:"NODE_ID"`      // identity in the fleet; "": the host's name and the proxy's port
-	Domains        []string      `env:"DOMAIN"`       // whose rules it holds; the proxy enforces those of the first
-	ControlPlane   string        `env:"CONTROLPLANE"` // address of the control plane's gRPC port
-	Trust          Trust         `envPrefix:"CONTROLPLANE_"`
-	Store          string        `env:"STORE"` // a redis:// URL, or "memory"
-	StoreBudget    time.Duration `env:"STORE_BUDGET"`
-	Upstream       string        `env:"UPSTREAM"` // URL of the service behind the proxy
-	ProxyListen    string        `env:"LISTEN"`
-	OpsListen      string        `env:"OPS_LISTEN"`
-	LastGood       string        `env:"LAST_GOOD"`     // file of the last good set; "" keeps none
-	TrustedProxies []string      `env:"TRUSTED_PROXY"` // addresses and CIDRs whose X-Forwarded-For is believed
-	TrustedHops    int           `env:"TRUSTED_HOPS"`  // above 0: take the client from that many entries from the right
-	Insecure       bool          `env:"INSECURE"`      // listen on addresses that others reach, and send a token without TLS
+	NodeID          string        `env:"NODE_ID"`      // identity in the fleet; "": the host's name and the proxy's port
+	Domains         []string      `env:"DOMAIN"`       // whose rules it holds; the proxy enforces those of the first
+	ControlPlane    string        `env:"CONTROLPLANE"` // address of the control plane's gRPC port
+	Trust           Trust         `envPrefix:"CONTROLPLANE_"`
+	Store           string        `env:"STORE"` // a redis:// URL, or "memory"
+	StoreBudget     time.Duration `env:"STORE_BUDGET"`
+	Upstream        string        `env:"UPSTREAM"`         // URL of the service behind the proxy
+	UpstreamTimeout time.Duration `env:"UPSTREAM_TIMEOUT"` // how long it may take to begin its answer; 0: as long as it likes
+	ProxyListen     string        `env:"LISTEN"`           // or "off"
+	RLSListen       string        `env:"RLS_LISTEN"`       // HOST:PORT or unix:PATH of Envoy's rate limit service, or "off"
+	OpsListen       string        `env:"OPS_LISTEN"`
+	LastGood        string        `env:"LAST_GOOD"`      // file of the last good set; "" keeps none
+	TrustedProxies  []string      `env:"TRUSTED_PROXY"`  // addresses and CIDRs whose X-Forwarded-For is believed
+	TrustedHops     int           `env:"TRUSTED_HOPS"`   // above 0: take the client from that many entries from the right
+	TrustedHeaders  []string      `env:"TRUSTED_HEADER"` // believed from trusted proxies alone, and stripped from what others send
+	Insecure        bool          `env:"INSECURE"`       // listen on addresses that others reach, and send a token without TLS
 }
 
 // Trust says how the sidecar and the control plane know each other. The files are followed as they change.
@@ -55,6 +61,7 @@ func DefaultConfig() Config {
 		StoreBudget:  redislimit.DefaultBudget,
 		Upstream:     "http://127.0.0.1:9000",
 		ProxyListen:  "127.0.0.1:8080",
+		RLSListen:    "127.0.0.1:8081",
 		OpsListen:    "127.0.0.1:8082",
 	}
 }
@@ -87,10 +94,16 @@ func (c Config) Validate() error {
 	if c.StoreBudget <= 0 {
 		bad("store-budget", "%v is not a positive duration", c.StoreBudget)
 	}
-	if u, err := url.Parse(c.Upstream); err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
-		bad("upstream", "%q is not an http:// or https:// URL", c.Upstream)
+	if u, err := url.Parse(c.Upstream); err != nil || u.Scheme != "http" && u.Scheme != "https" && u.Scheme != "h2c" || u.Host == "" {
+		bad("upstream", "%q is not an http://, https:// or h2c:// URL", c.Upstream)
 	}
-	for flag, address := range map[string]string{"listen": c.ProxyListen, "ops-listen": c.OpsListen} {
+	if c.UpstreamTimeout < 0 {
+		bad("upstream-timeout", "%v is negative", c.UpstreamTimeout)
+	}
+	for flag, address := range map[string]string{"listen": c.ProxyListen, "rls-listen": c.RLSListen, "ops-listen": c.OpsListen} {
+		if address == Off && flag != "ops-listen" || flag == "rls-listen" && strings.HasPrefix(address, "unix:") {
+			continue
+		}
 		if err := checkListen(address, c.Insecure); err != nil {
 			bad(flag, "%w", err)
 		}

@@ -15,7 +15,7 @@ func TestMain(m *testing.M) { harness.Main(m) }
 func config() app.Config {
 	c := app.DefaultConfig()
 	c.NodeID, c.Domains, c.Store = "n", []string{"d"}, app.InMemory
-	c.ProxyListen, c.OpsListen = "127.0.0.1:0", "127.0.0.1:0"
+	c.ProxyListen, c.RLSListen, c.OpsListen = "127.0.0.1:0", "127.0.0.1:0", "127.0.0.1:0"
 	return c
 }
 
@@ -47,7 +47,7 @@ func TestNewReleasesWhatItAcquiredWhenAPortIsTaken(t *testing.T) {
 	c := config()
 	c.Store, c.OpsListen = "redis://127.0.0.1:1", taken.Addr().String()
 	// Main fails the package if goroutines of the Redis client or the connection are left.
-	if _, err := app.New(c, slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), "--ops-listen") {
+	if _, err := app.New(t.Context(), c, slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), "--ops-listen") {
 		t.Errorf("got %v, want an error that names --ops-listen", err)
 	}
 }
@@ -85,7 +85,7 @@ func TestFilesThatCannotBeReadAreNamedAtStart(t *testing.T) {
 	} {
 		c := config()
 		change(&c)
-		if _, err := app.New(c, slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), flag) || !strings.Contains(err.Error(), "/nowhere/") {
+		if _, err := app.New(t.Context(), c, slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), flag) || !strings.Contains(err.Error(), "/nowhere/") {
 			t.Errorf("got %v, want an error that names %s and the file", err, flag)
 		}
 	}

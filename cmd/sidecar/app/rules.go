@@ -11,6 +11,7 @@ import (
 type inForce struct {
 	engine *enforce.Engine
 	meter  *meter.Meter
+	ready  func(domain string) // is told of each
 }
 
 var _ subscribe.Sink = inForce{}
@@ -25,4 +26,5 @@ func (f inForce) Apply(u subscribe.Update) {
 	f.meter.Install(index)
 	f.engine.Swap(index)
 	f.meter.Retire(u.Domain.Name)
+	f.ready(u.Domain.Name)
 }
