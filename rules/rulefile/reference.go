@@ -203,6 +203,6 @@ var responseObject = &Object{
 	Fields: []Field{
 		{Name: "status", Type: "number", Meaning: "The status, from 400 to 599; 429 by default. Through Envoy's rate limit service it is Envoy's rate_limited_status instead.", Example: "status: 503", schema: statusSchema},
 		{Name: "title", Type: "text", Meaning: "The title of the problem document; one line.", Example: "title: Busy", schema: titleSchema},
-		{Name: "headers", Type: "standard, legacy, both or none", Meaning: "Which headers tell about the limit: RateLimit and RateLimit-Policy (standard, the default), X-RateLimit-* (legacy), both, or nothing, not even Retry-After. So far the proxy sends Retry-After, except with none.", Example: "headers: none", schema: words("standard", "legacy", "both", "none")},
+		{Name: "headers", Type: "standard, legacy, both or none", Meaning: "Which headers tell about the limit: RateLimit and RateLimit-Policy (standard, the default), X-RateLimit-* (legacy), both, or nothing, not even Retry-After.", Example: "headers: none", schema: words("standard", "legacy", "both", "none")},
 	},
 }

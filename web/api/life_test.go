@@ -223,7 +223,7 @@ func TestOverrideHoldsNoKey(t *testing.T) {
 	}
 }
 
-func TestDeletedRuleIsRestoredByRollback(t *testing.T) {
+func TestHistoryHasDeletionRestoreAndFreeze(t *testing.T) {
 	t.Parallel()
 	s, _ := setup(t)
 	apply(t, s, file("f", "a", "x", "10/s"))
@@ -234,6 +234,11 @@ func TestDeletedRuleIsRestoredByRollback(t *testing.T) {
 	if _, err := s.Rollback(anybody(t), &adminpb.RollbackRequest{Domain: "a", Rule: "x"}); err != nil {
 		t.Fatal(err)
 	}
+	for _, rule := range []string{"x", ""} { // that of the domain is not the rule's
+		if _, err := s.Freeze(anybody(t), &adminpb.FreezeRequest{Domain: "a", Rule: rule, For: durationpb.New(time.Minute)}); err != nil {
+			t.Fatal(err)
+		}
+	}
 	resp, err := s.History(anybody(t), &adminpb.HistoryRequest{Domain: "a", Rule: "x"})
 	if err != nil {
 		t.Fatal(err)
@@ -242,7 +247,7 @@ func TestDeletedRuleIsRestoredByRollback(t *testing.T) {
 	for _, e := range resp.GetEntries() {
 		got = append(got, e.GetAction()+": "+e.GetState())
 	}
-	want := []string{"rollback: v1 stable", "delete: deleted", "promote: v1 stable", "apply: v1 in shadow with no stable version"}
+	want := []string{"freeze: v1 stable", "rollback: v1 stable", "delete: deleted", "promote: v1 stable", "apply: v1 in shadow with no stable version"}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("the history is %q, want %q", got, want)
 	}

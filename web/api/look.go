@@ -165,6 +165,9 @@ func (s *Server) History(ctx context.Context, req *adminpb.HistoryRequest) (*adm
 	if err != nil {
 		return nil, fmt.Errorf("history of %s/%s: %w", req.GetDomain(), req.GetRule(), err)
 	}
+	if history, err = s.withFreezes(ctx, history); err != nil {
+		return nil, fmt.Errorf("history of %s/%s: %w", req.GetDomain(), req.GetRule(), err)
+	}
 	resp := &adminpb.HistoryResponse{Entries: make([]*adminpb.HistoryEntry, 0, len(history))}
 	for _, e := range slices.Backward(history) {
 		m := &adminpb.HistoryEntry{
@@ -180,6 +183,31 @@ func (s *Server) History(ctx context.Context, req *adminpb.HistoryRequest) (*adm
 		resp.Entries = append(resp.Entries, m)
 	}
 	return resp, nil
+}
+
+// withFreezes adds the freezes of exactly this rule, which belong to the settings of its domain, to its history.
+func (s *Server) withFreezes(ctx context.Context, history []rollout.Entry) ([]rollout.Entry, error) {
+	of := &history[len(history)-1].Rule
+	records, err := s.service.Audit(ctx, rollout.AuditQuery{Domain: of.Domain, Target: of.ID(), Limit: maxRecords})
+	if err != nil {
+		return nil, err
+	}
+	for _, r := range records {
+		if r.Revision == 0 || r.Action != rollout.ActionFreeze && r.Action != rollout.ActionUnfreeze {
+			continue
+		}
+		at := slices.IndexFunc(history, func(e rollout.Entry) bool { return e.Rule.Revision > r.Revision })
+		if at < 0 {
+			at = len(history)
+		}
+		if at == 0 {
+			continue // before the rule, which only then got its name
+		}
+		e := rollout.Entry{Action: r.Action, Rule: history[at-1].Rule, Time: r.Time, Actor: r.Actor, Message: r.Message}
+		e.Rule.Revision = r.Revision
+		history = slices.Insert(history, at, e)
+	}
+	return history, nil
 }
 
 // The most records of one reply, and how many are returned by default.
