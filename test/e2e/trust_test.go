@@ -16,7 +16,7 @@ import (
 func (s *system) token(role string, flags ...string) string {
 	s.t.Helper()
 	args := append([]string{"token", "create", "--database-url", s.database, "--name", "a " + role, "--role", role}, flags...)
-	cmd := exec.CommandContext(s.t.Context(), s.binaries["controlplane"], args...) //nolint:gosec // our own binary
+	cmd := exec.CommandContext(s.t.Context(), s.binaries["controlplane"], args...)
 	cmd.Env = append(os.Environ(), "GORACE=atexit_sleep_ms=10")
 	out, err := cmd.Output()
 	if err != nil {

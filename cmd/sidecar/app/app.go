@@ -53,7 +53,7 @@ func New(ctx context.Context, config Config, log *slog.Logger) (_ *App, err erro
 	}
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	limiter, err := a.openLimiter(config, registry, log)
+	limiter, err := a.openLimiter(config, registry, log) //nolint:contextcheck // it outlives the start, and is closed
 	if err != nil {
 		return nil, err
 	}
