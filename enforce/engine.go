@@ -77,17 +77,36 @@ func NewEngine(limiter Limiter, recorder Recorder, log *slog.Logger, options ...
 
 // Swap puts a domain's index in force, whole: every request sees the old one or the new one. Freezes made here stay.
 func (e *Engine) Swap(index *rules.Index) {
-	p := &program{index: index, plans: map[*rules.Version]*versionPlan{}, clock: e.clock}
-	for _, r := range index.Rules() {
-		for _, v := range []*rules.Version{r.Stable, r.Candidate} {
-			if v != nil {
-				p.plans[v] = planVersion(r, &v.Spec, index.Domain.Shard)
-			}
-		}
-	}
+	p := &program{index: index, plans: make(map[*rules.Version]*versionPlan, len(index.Rules())), clock: e.clock}
+	p.plan((*e.programs.Load())[index.Domain.Name])
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.store(p)
+}
+
+// plan makes the plans, and takes those of the program before for the rules that are the same: mostly all but one. Was may
+// be nil.
+func (p *program) plan(was *program) {
+	var old []*rules.Rule
+	shard := p.index.Domain.Shard
+	if was != nil && (shard == nil) == (was.domain.Shard == nil) && (shard == nil || *shard == *was.domain.Shard) {
+		old = was.index.Rules()
+	}
+	for _, r := range p.index.Rules() {
+		for len(old) > 0 && old[0].Name < r.Name {
+			old = old[1:]
+		}
+		same := len(old) > 0 && old[0] == r
+		for _, v := range []*rules.Version{r.Stable, r.Candidate} {
+			switch {
+			case v == nil:
+			case same:
+				p.plans[v] = was.plans[v]
+			default:
+				p.plans[v] = planVersion(r, &v.Spec, shard)
+			}
+		}
+	}
 }
 
 // store puts a program in force, with the freezes made here. The caller holds mu.

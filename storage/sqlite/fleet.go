@@ -8,35 +8,31 @@ import (
 	"github.com/headgate/headgate/storage"
 )
 
-// SaveNodes is part of rollout.Fleet: one transaction, however many nodes.
+// SaveNodes is part of rollout.Fleet: one statement, however many nodes.
 func (s *Store) SaveNodes(ctx context.Context, nodes []rollout.Node) error {
 	nodes = storage.LatestNodes(nodes)
-	tx, err := s.write.BeginTx(ctx, nil)
-	if err != nil {
-		return s.fail(ctx, "save the nodes", err)
+	rows := make([][]any, len(nodes))
+	for i := range nodes {
+		n := &nodes[i]
+		rows[i] = []any{
+			n.ID, n.Domain, n.Program, n.Level, n.Connected, n.Departed, n.Stream, n.Seen.UnixMicro(), n.Lineage, n.Sent, n.Acked, n.Nacked,
+			n.NackReason, storage.EncodeList(n.Refused), storage.EncodeList(n.BreakGlass),
+		}
 	}
-	defer rollback(tx)
 	const upsert = `
+		WITH list AS MATERIALIZED (SELECT value FROM jsonb_each(?1))
 		INSERT INTO nodes (id, domain, program, level, connected, departed, stream, seen, lineage, sent, acked, nacked, nack_reason, refused, break_glass)
-		VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15)
+		SELECT value ->> 0, value ->> 1, value ->> 2, value ->> 3, value ->> 4, value ->> 5, value ->> 6, value ->> 7, value ->> 8, value ->> 9,
+			value ->> 10, value ->> 11, value ->> 12, value ->> 13, value ->> 14
+		FROM list WHERE true
 		ON CONFLICT (id, domain) DO UPDATE SET
 			program = excluded.program, level = excluded.level, connected = excluded.connected, departed = excluded.departed,
 			stream = excluded.stream, seen = excluded.seen, lineage = excluded.lineage,
 			sent = excluded.sent, acked = excluded.acked, nacked = excluded.nacked,
 			nack_reason = excluded.nack_reason, refused = excluded.refused, break_glass = excluded.break_glass
-		WHERE (nodes.stream, nodes.seen) <= (excluded.stream, excluded.seen) OR nodes.seen < excluded.seen - ?16`
-	_, err = insertEach(ctx, tx, upsert, len(nodes), func(i int) []any {
-		n := &nodes[i]
-		return []any{
-			n.ID, n.Domain, n.Program, n.Level, n.Connected, n.Departed, n.Stream, n.Seen.UnixMicro(), n.Lineage, n.Sent, n.Acked, n.Nacked,
-			n.NackReason, storage.EncodeList(n.Refused), storage.EncodeList(n.BreakGlass), storage.Silence.Microseconds(),
-		}
-	})
-	if err != nil {
-		return fail(ctx, "save the nodes", err)
-	}
-	if err := tx.Commit(); err != nil {
-		return fail(ctx, "save the nodes", err)
+		WHERE (nodes.stream, nodes.seen) <= (excluded.stream, excluded.seen) OR nodes.seen < excluded.seen - ?2`
+	if _, err := s.write.ExecContext(ctx, upsert, storage.EncodeList(rows), storage.Silence.Microseconds()); err != nil {
+		return s.fail(ctx, "save the nodes", err)
 	}
 	return nil
 }

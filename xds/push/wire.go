@@ -29,15 +29,13 @@ const resourcesField protowire.Number = 2
 
 // marshalled returns the resource as the field of a response that it is on the wire.
 func marshalled(r *discovery.Resource) (mem.Buffer, error) {
-	size := proto.Size(r)
-	b := make([]byte, 0, protowire.SizeTag(resourcesField)+protowire.SizeBytes(size))
-	b = protowire.AppendTag(b, resourcesField, protowire.BytesType)
-	b = protowire.AppendVarint(b, uint64(size))
-	b, err := proto.MarshalOptions{UseCachedSize: true}.MarshalAppend(b, r)
+	body, err := proto.Marshal(r)
 	if err != nil {
 		return nil, fmt.Errorf("marshal resource %s: %w", r.GetName(), err)
 	}
-	return mem.SliceBuffer(b), nil
+	field := make([]byte, 0, protowire.SizeTag(resourcesField)+protowire.SizeBytes(len(body)))
+	field = protowire.AppendTag(field, resourcesField, protowire.BytesType)
+	return mem.SliceBuffer(protowire.AppendBytes(field, body)), nil
 }
 
 // codec is gRPC's own, which sends a message's resources as they are: a protobuf message may be written field by field.

@@ -124,7 +124,7 @@ func (c *Client) Restore() {
 			continue
 		}
 		for _, r := range h.rejected {
-			c.log.Warn("rule is not in force in its newest version", "rule", r.GetRule(), "reason", r.GetReason())
+			c.log.Warn("rule is not in force in its newest version", "rule", r.name, "reason", r.value.GetReason())
 		}
 		c.commit(h)
 		c.log.Info("last good rules in force", "domain", h.name, "revision", h.info.Revision, "rules", len(h.rules))

@@ -136,9 +136,9 @@ func forward(t *testing.T, before, after map[string]*held) {
 		case is.info.Revision < was.info.Revision:
 			t.Fatalf("domain %s went from revision %d to %d", name, was.info.Revision, is.info.Revision)
 		}
-		for rule, r := range was.rules {
-			if now, ok := is.rules[rule]; ok && now.rule.Revision < r.rule.Revision {
-				t.Fatalf("rule %s went from revision %d to %d", rule, r.rule.Revision, now.rule.Revision)
+		for _, r := range was.rules {
+			if now := is.rules.find(r.name); now != nil && now.rule.Revision < r.value.rule.Revision {
+				t.Fatalf("rule %s went from revision %d to %d", r.name, r.value.rule.Revision, now.rule.Revision)
 			}
 		}
 	}
