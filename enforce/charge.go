@@ -139,7 +139,7 @@ func planVersion(r *rules.Rule, spec *rules.Spec, shard *rules.Source) *versionP
 // planOverrides adds the rule's overrides of the limit that was planned last.
 func (v *versionPlan) planOverrides(r *rules.Rule, l *rules.Limit) {
 	for i := range r.Overrides {
-		if o := &r.Overrides[i]; o.HoldsFor(l) {
+		if o := &r.Overrides[i]; o.HoldsFor(v.spec, l) {
 			v.overrides = append(v.overrides, overridePlan{key: o.Key, limit: len(v.limits) - 1, until: o.Until, numbers: overrideLimit(l, o.Rate)})
 		}
 	}

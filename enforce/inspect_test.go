@@ -19,12 +19,9 @@ import (
 )
 
 // inspected sums up what is known of the key "k" of the rule "r": a line for each limit.
-func (s *stage) inspected(t *testing.T, plan string, key ...string) (lines []string) {
+func (s *stage) inspected(t *testing.T, plan string) (lines []string) {
 	t.Helper()
-	if key == nil {
-		key = []string{"k"}
-	}
-	in, err := s.engine.Inspect(t.Context(), enforce.Inquiry{Domain: "d", Rule: "r", Key: key, Plan: plan})
+	in, err := s.engine.Inspect(t.Context(), enforce.Inquiry{Domain: "d", Rule: "r", Key: []string{"k"}, Plan: plan})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -62,9 +59,9 @@ func TestInspectSaysWhatAKeyHasSpentAndHasLeft(t *testing.T) {
 		s.wantInspected(t, "15 s later", "v1 binds 6/min: 5 spent, 1 left, wait 0s, reset 45s")
 
 		s.override(named{"r", []string{"k"}, rules.Override{Rate: rate(t, "12/min"), Until: s.wall().Add(time.Hour)}})
-		s.wantInspected(t, "overridden", "v1 binds 12/min: 5 spent, 7 left, wait 0s, reset 22.5s, override for 1h0m0s")
+		s.wantInspected(t, "overridden", "v1 binds 12/min: 3 spent, 9 left, wait 0s, reset 15s, override for 1h0m0s")
 		s.freeze(rules.Freeze{Rule: "r", Until: s.wall().Add(time.Minute)})
-		s.wantInspected(t, "frozen", "v1 frozen 12/min: 5 spent, 7 left, wait 0s, reset 22.5s, override for 1h0m0s")
+		s.wantInspected(t, "frozen", "v1 frozen 12/min: 3 spent, 9 left, wait 0s, reset 15s, override for 1h0m0s")
 	})
 }
 
@@ -97,7 +94,7 @@ func TestInspectTakesThePlanOfTheKey(t *testing.T) {
 		"pro":  "v1 binds 6/min: 1 spent, 5 left, wait 0s, reset 10s",
 		"free": "v1 binds unlimited: 0 spent, 0 left, wait 0s, reset 0s",
 	} {
-		if got := s.inspected(t, plan, "a"); len(got) != 1 || got[0] != want {
+		if got := s.inspected(t, plan); len(got) != 1 || got[0] != want {
 			t.Errorf("plan %q: %q, want %q", plan, got, want)
 		}
 	}

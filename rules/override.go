@@ -42,8 +42,17 @@ func NewOverrideKey(secret [16]byte, uid string, s *Spec, key Key) OverrideKey {
 }
 
 // HoldsFor reports whether the override is of the limit: it has the limit's name and window. A rate of 0 refuses, and an
-// unlimited one allows, whatever the window.
-func (o *Override) HoldsFor(l *Limit) bool {
+// unlimited one allows, whatever the window. Given for another spec, it does not hold for one by which a request may cost
+// more than it can ever have: everybody else would pass, and this key never.
+func (o *Override) HoldsFor(s *Spec, l *Limit) bool {
+	holds := o.Rate.Burst
+	if l.Algorithm == SlidingWindow {
+		holds = o.Rate.Amount
+	}
+	return o.sharesCounter(l) && (o.Rate.Unlimited || o.Rate.Amount == 0 || holds >= s.largestCost())
+}
+
+func (o *Override) sharesCounter(l *Limit) bool {
 	return o.Limit == l.Name && l.Window() > 0 && (o.Rate.Unlimited || o.Rate.Amount == 0 || o.Rate.Window == l.Window())
 }
 
@@ -65,7 +74,7 @@ func CheckOverride(s *Spec, o Override) error {
 	switch cost := s.largestCost(); {
 	case l.Window() == 0:
 		return fmt.Errorf("%w: override %q: the limit is unlimited, so it has no counter that an override could share", ErrInvalid, o.Rate)
-	case !o.HoldsFor(l):
+	case !o.sharesCounter(l):
 		return fmt.Errorf("%w: override %q: it counts in the counter of the limit, whose window is %s: write an amount for %s",
 			ErrInvalid, o.Rate, windowText(l.Window()), windowText(l.Window()))
 	case o.Rate.Amount > 0 && o.Rate.Burst < cost:

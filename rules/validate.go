@@ -8,16 +8,16 @@ import (
 
 // Stable codes of the problems found here. HG00xx is the form of a file, HG01xx a spec.
 const (
-	CodeName     = "HG0101"
-	CodeMatch    = "HG0102"
-	CodeLimit    = "HG0103"
-	CodeKey      = "HG0104"
-	CodeMode     = "HG0105"
-	CodeCost     = "HG0106"
-	CodeResponse = "HG0107"
-	CodeWhen     = "HG0108"
-	CodeSame     = "HG0109"
-	CodeText     = "HG0110"
+	CodeName     = "HG0101" // a name
+	CodeMatch    = "HG0102" // a condition of match
+	CodeLimit    = "HG0103" // a limit: its numbers, window, burst or plan
+	CodeKey      = "HG0104" // a part of the key, or the shard
+	CodeMode     = "HG0105" // missingKey, failure or the end of a freeze
+	CodeCost     = "HG0106" // a cost
+	CodeResponse = "HG0107" // the response
+	CodeWhen     = "HG0108" // the expression of when
+	CodeSame     = "HG0109" // the same as another rule
+	CodeText     = "HG0110" // description, owner or labels
 )
 
 // The bounds of a spec.

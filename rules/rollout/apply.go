@@ -44,11 +44,20 @@ func (s *Service) Apply(ctx context.Context, domain string, proposal Proposal, w
 		if err := s.planSettings(ctx, tx, p, &proposal, why); err != nil {
 			return nil, err
 		}
-		if p.settings != nil || proposal.Enforce || proposal.Prune && slices.ContainsFunc(p.after, func(r rules.Rule) bool { return r.Deleted() }) {
+		if p.settings != nil || proposal.Enforce || p.loosens() {
 			p.needs = access.Operator
 		}
 		return p, nil
 	})
+}
+
+// loosens reports whether something that binds for somebody does so no more, or for fewer.
+func (p *plan) loosens() bool {
+	percent := make(map[string]rules.Percent, len(p.before))
+	for i := range p.before {
+		percent[p.before[i].UID] = p.before[i].Percent
+	}
+	return slices.ContainsFunc(p.after, func(r rules.Rule) bool { return r.Deleted() || r.Percent < percent[r.UID] })
 }
 
 // planRules runs the transitions, and returns the rules as they stand.
@@ -57,7 +66,7 @@ func (s *Service) planRules(ctx context.Context, tx Tx, p *plan, domain string, 
 	if err != nil {
 		return nil, err
 	}
-	histories, err := tx.Histories(ctx)
+	past, err := s.pastOf(ctx, tx, standing)
 	if err != nil {
 		return nil, err
 	}
@@ -71,7 +80,7 @@ func (s *Service) planRules(ctx context.Context, tx Tx, p *plan, domain string, 
 		was := Standing{Rule: rules.Rule{Domain: domain, Name: name}, Revision: tx.Revision(), Now: now}
 		r, exists := byName[name]
 		if exists {
-			was.Rule, was.History = r, histories[r.UID]
+			was.Rule, was.Versions, was.History = r, past.sums[r.UID].Versions, past.histories[r.UID]
 		}
 		if err := why.based(was.Rule.ID(), was.Rule.State(), was.Rule.Revision); err != nil {
 			refusals = append(refusals, err)
@@ -81,11 +90,8 @@ func (s *Service) planRules(ctx context.Context, tx Tx, p *plan, domain string, 
 		switch {
 		case err != nil:
 			refusals = append(refusals, err)
-		case note != "":
-		case exists:
-			p.touch(was.Rule, will)
-		default:
-			p.after = append(p.after, will)
+		case note == "":
+			p.touch(&was, will)
 		}
 	}
 	named := map[string]bool{}
@@ -104,6 +110,32 @@ func (s *Service) planRules(ctx context.Context, tx Tx, p *plan, domain string, 
 		}
 	}
 	return standing, errors.Join(refusals...)
+}
+
+// pasts is what an apply may need of the histories of a domain.
+type pasts struct {
+	sums      map[string]Past
+	histories map[string][]Entry // of the rules that were rolled back: the others have nothing to guard
+}
+
+// pastOf reads as little as it can: the revision lock is held, and a domain may have ten thousand rules with hundreds of
+// states each.
+func (s *Service) pastOf(ctx context.Context, tx Tx, standing []rules.Rule) (pasts, error) {
+	sums, err := tx.Pasts(ctx)
+	if err != nil {
+		return pasts{}, err
+	}
+	var rolledBack []string
+	for i := range standing {
+		if uid := standing[i].UID; sums[uid].RolledBack {
+			rolledBack = append(rolledBack, uid)
+		}
+	}
+	p := pasts{sums: sums}
+	if len(rolledBack) > 0 {
+		p.histories, err = tx.Histories(ctx, rolledBack...)
+	}
+	return p, err
 }
 
 // planSettings says loudly what takes effect at once.

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"time"
+
+	"github.com/headgate/headgate/rules"
 )
 
 // ForgetAfter is how long a silent node still counts as part of the fleet. Within it a node that is away is waited for:
@@ -17,6 +19,13 @@ const aliveFor = 30 * time.Second
 // awaitPoll is how often Await looks. Acknowledgements arrive through other replicas too, so the ledger is the only
 // place that has them all.
 const awaitPoll = 50 * time.Millisecond
+
+// After awaitSoon it looks every awaitLater: what has not come by then does not come in a moment, and whoever waits for an
+// hour should not cost twenty reads a second.
+const (
+	awaitSoon  = 5 * time.Second
+	awaitLater = 500 * time.Millisecond
+)
 
 // NodeState says where a node stands with respect to a revision.
 type NodeState string
@@ -105,8 +114,15 @@ func (s *Service) Fleet(ctx context.Context, domain string) ([]NodeStatus, error
 // and whenever they change. It returns nil when all have, ctx's error when that ends first, and report's error. Nodes
 // that are gone do not count; with no node at all there is nothing to wait for.
 func (s *Service) Await(ctx context.Context, domain string, revision int64, report func([]NodeStatus) error) error {
+	if head, err := s.store.Head(ctx); err != nil {
+		return err
+	} else if revision > head.Revision {
+		return fmt.Errorf("%w: revision %d has not been made yet; the last one is %d", rules.ErrInvalid, revision, head.Revision)
+	}
 	tick := time.NewTicker(awaitPoll)
 	defer tick.Stop()
+	slower := time.AfterFunc(awaitSoon, func() { tick.Reset(awaitLater) })
+	defer slower.Stop()
 	var last string
 	for {
 		nodes, err := s.store.Nodes(ctx, domain)

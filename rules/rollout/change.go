@@ -3,6 +3,7 @@ package rollout
 import (
 	"context"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -62,7 +63,7 @@ func (s *Service) RollbackDomain(ctx context.Context, domain string, to int64, w
 		if err != nil {
 			return nil, err
 		}
-		histories, err := tx.Histories(ctx)
+		then, err := tx.RulesAt(ctx, to)
 		if err != nil {
 			return nil, err
 		}
@@ -70,17 +71,23 @@ func (s *Service) RollbackDomain(ctx context.Context, domain string, to int64, w
 		if err != nil {
 			return nil, err
 		}
-		if err := checkRevision(d, to, tx.Revision()-1, histories, was); err != nil {
+		if err := checkRevision(&d, to, tx.Revision()-1, len(then) > 0 || d.SettingsRevision > 0 && d.SettingsRevision <= to || !was.Equal(rules.Settings{})); err != nil {
 			return nil, err
+		}
+		byUID := make(map[string]rules.Rule, len(then))
+		for _, r := range then {
+			byUID[r.UID] = r
 		}
 		p := &plan{note: fmt.Sprintf("the domain is as it was at revision %d", to)}
 		for _, r := range standing {
-			will, note, err := Transition(Standing{Rule: r, History: histories[r.UID], Revision: tx.Revision(), Now: s.now()}, Restore{At: to})
+			// It brings no version, however many there are.
+			is := Standing{Rule: r, Versions: math.MaxInt64, Revision: tx.Revision(), Now: s.now()}
+			will, note, err := Transition(is, Restore{Was: byUID[r.UID]})
 			if err != nil {
 				return nil, err
 			}
 			if note == "" {
-				p.touch(r, will)
+				p.touch(&is, will)
 			}
 		}
 		is := d.Settings()
@@ -94,23 +101,14 @@ func (s *Service) RollbackDomain(ctx context.Context, domain string, to int64, w
 }
 
 // checkRevision refuses a revision that was not, or at which there was nothing of the domain.
-func checkRevision(d rules.Domain, to, head int64, histories map[string][]Entry, settings rules.Settings) error {
-	born := d.SettingsRevision
-	if !settings.Equal(rules.Settings{}) {
-		born = to // or earlier
-	}
-	for _, history := range histories {
-		if first := history[0].Rule.Revision; born == 0 || first < born {
-			born = first
-		}
-	}
+func checkRevision(d *rules.Domain, to, head int64, something bool) error {
 	switch {
 	case d.Revision == 0:
 		return fmt.Errorf("domain %s: %w", d.Name, rules.ErrNotFound)
 	case to > head:
 		return fmt.Errorf("%w: revision %d has not been made yet; the last one is %d", rules.ErrInvalid, to, head)
-	case to < born:
-		return fmt.Errorf("%w: there was nothing of domain %s at revision %d; it begins with revision %d", rules.ErrInvalid, d.Name, to, born)
+	case !something:
+		return fmt.Errorf("%w: there was nothing of domain %s at revision %d", rules.ErrInvalid, d.Name, to)
 	}
 	return nil
 }

@@ -58,9 +58,15 @@ type Tx interface {
 	Rules(ctx context.Context) ([]rules.Rule, error)
 	// Rule returns one of them, or [rules.ErrNotFound] for a name that never was.
 	Rule(ctx context.Context, name string) (rules.Rule, error)
-	// Histories returns, by uid, what each revision made of a rule, oldest first; of all rules of the domain where no uid
-	// is named.
+	// RulesAt returns the rules of the domain that there were at a revision, as they were then, deleted ones too, by name.
+	RulesAt(ctx context.Context, revision int64) ([]rules.Rule, error)
+	// Pasts returns, by uid, what can be known of all rules of the domain without reading their histories.
+	Pasts(ctx context.Context) (map[string]Past, error)
+	// Histories returns, by uid, what each revision made of the named rules, oldest first.
 	Histories(ctx context.Context, uids ...string) (map[string][]Entry, error)
+	// Ahead returns a connected node that has acknowledged a revision of this history which the history does not have, and
+	// that revision; "" when there is none.
+	Ahead(ctx context.Context) (node string, revision int64, err error)
 }
 
 // Entry is one step of a rule's history.
@@ -72,6 +78,12 @@ type Entry struct {
 	Time    time.Time // UTC, microseconds
 	Actor   Actor
 	Message string
+}
+
+// Past sums a rule's history up.
+type Past struct {
+	Versions   int64 // how many it has had: the number of the last one
+	RolledBack bool  // some revision was a rollback
 }
 
 // Change is what a transition decided: the new states of what it touches. A version that a state holds and the ledger

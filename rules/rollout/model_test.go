@@ -342,11 +342,17 @@ func (r *modelRule) deleteOverride(value string) move {
 // make moves the rule, as the revision did.
 func (r *modelRule) make(m *move, action rollout.Action, revision int64) {
 	was := r.modelState
-	r.modelState, r.versions, r.last, r.touched = m.to, m.versions, action, revision
+	r.modelState, r.versions, r.touched = m.to, m.versions, revision
+	switch action {
+	case rollout.ActionOverride, rollout.ActionDeleteOverride, rollout.ActionPause, rollout.ActionResume:
+		// No step to undo.
+	default:
+		r.last = action
+	}
 	if r.withdrawn == nil {
 		r.withdrawn, r.past = map[int]bool{}, map[int64]modelState{}
 	}
-	if r.rolledBackLast() {
+	if r.rolledBackLast() && r.last == action {
 		if was.stable != nil && !r.stable.says(was.stable.saying) {
 			r.withdrawn[was.stable.verdicts] = true
 		}

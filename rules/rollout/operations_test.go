@@ -131,6 +131,14 @@ func (w *world) rollbackDomain(t *rapid.T) {
 	domain := rapid.SampledFrom(domains).Draw(t, "domain")
 	to := rapid.Int64Range(1, w.head+1).Draw(t, "revision")
 	d := w.domains[domain]
+	there := len(d.exemptAt(to)) > 0
+	for _, name := range names {
+		at := w.rules[ruleID{domain, name}].at(to)
+		there = there || !at.deleted()
+	}
+	if to >= d.born && !there {
+		to = w.head // whether there was anything else of the domain, the model does not know
+	}
 	x := &expected{
 		what: fmt.Sprintf("rollback of %s to revision %d", domain, to), action: rollout.ActionRollbackDomain, domain: domain,
 		moves: map[ruleID]move{},

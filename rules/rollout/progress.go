@@ -76,7 +76,7 @@ type Delete struct{}
 
 func (Delete) on(s *Standing) (rules.Rule, string, error) {
 	r := s.Rule
-	if len(s.History) > 0 && r.Deleted() {
+	if r.UID != "" && r.Deleted() {
 		return r, "it is deleted already", nil
 	}
 	if err := s.exists(); err != nil {

@@ -21,10 +21,10 @@ type Rollback struct{}
 
 func (Rollback) on(s *Standing) (rules.Rule, string, error) {
 	r := s.Rule
-	if len(s.History) == 0 {
+	if r.UID == "" {
 		return r, "", s.exists()
 	}
-	if s.History[len(s.History)-1].Action.isRollback() {
+	if lastStep(s.History).isRollback() {
 		return r, "the last change was a rollback; to go back further name the version with --to", nil
 	}
 	switch {
@@ -43,6 +43,18 @@ func (Rollback) on(s *Standing) (rules.Rule, string, error) {
 		return r, "", nil
 	}
 	return toShadow(r, s.Revision), "", nil
+}
+
+// lastStep is the last action that was about versions: an override or a pause between two rollbacks is no step to undo.
+func lastStep(history []Entry) Action {
+	for i := len(history) - 1; i >= 0; i-- {
+		switch a := history[i].Action; a {
+		case ActionOverride, ActionDeleteOverride, ActionPause, ActionResume:
+		default:
+			return a
+		}
+	}
+	return ""
 }
 
 // toShadow leaves the rule without a stable; its newest version is a candidate in shadow.
@@ -85,7 +97,7 @@ type RollbackTo struct {
 
 func (op RollbackTo) on(s *Standing) (rules.Rule, string, error) {
 	r := s.Rule
-	if len(s.History) == 0 {
+	if r.UID == "" {
 		return r, "", s.exists()
 	}
 	if r.Candidate == nil && r.Stable != nil && r.Stable.Number == op.Version {
@@ -107,19 +119,13 @@ func (op RollbackTo) on(s *Standing) (rules.Rule, string, error) {
 // Restore makes the rule what it was at a revision, as part of the rollback of its domain: it has the stable and the
 // overrides it had then, and no candidate. A rule that had no stable then, or was not there, goes to shadow.
 type Restore struct {
-	At int64
+	Was rules.Rule // zero: it was not there
 }
 
 func (op Restore) on(s *Standing) (rules.Rule, string, error) {
 	r := s.Rule
 	r.Overrides = unexpired(r.Overrides, s.Now)
-	standing := r
-	var was rules.Rule // at the revision
-	for _, e := range s.History {
-		if e.Rule.Revision <= op.At {
-			was = e.Rule
-		}
-	}
+	standing, was := r, op.Was
 	switch {
 	case r.Deleted() && was.Deleted():
 		return r, "it was not there", nil

@@ -56,7 +56,8 @@ type Outcome struct {
 
 // plan is what a use case wants to change.
 type plan struct {
-	before, after []rules.Rule // of the touched rules; before lacks those that are new
+	before, after []rules.Rule     // of the touched rules; before lacks those that are new
+	had           map[string]int64 // how many versions each had, by uid
 	settings      *settingsChange
 	note          string // why nothing changes
 	warnings      map[string][]string
@@ -67,8 +68,16 @@ type settingsChange struct {
 	before, after rules.Settings
 }
 
-func (p *plan) touch(before, after rules.Rule) {
-	p.before, p.after = append(p.before, before), append(p.after, after)
+// touch plans that a rule becomes another, or is new.
+func (p *plan) touch(was *Standing, will rules.Rule) {
+	if was.Rule.UID != "" {
+		p.before = append(p.before, was.Rule)
+	}
+	p.after = append(p.after, will)
+	if p.had == nil {
+		p.had = map[string]int64{}
+	}
+	p.had[will.UID] = was.Versions
 }
 
 // intent is what somebody asks for.
@@ -111,6 +120,9 @@ func (s *Service) commit(ctx context.Context, in intent, decide func(context.Con
 				return nil, err
 			}
 		}
+		if err := refuseParted(ctx, tx); err != nil {
+			return nil, err
+		}
 		out.Steps = p.steps(in.domain)
 		if in.dry {
 			out.Note = "nothing was stored: this only says what would be done"
@@ -123,6 +135,20 @@ func (s *Service) commit(ctx context.Context, in intent, decide func(context.Con
 	}
 	out.Revision = revision
 	return out, nil
+}
+
+// refuseParted refuses to go on with a history that the fleet has seen go on otherwise: numbers would be given out twice,
+// and sidecars could not tell one revision from the other.
+func refuseParted(ctx context.Context, tx Tx) error {
+	node, revision, err := tx.Ahead(ctx)
+	if err != nil || node == "" {
+		return err
+	}
+	return &rules.ConflictError{
+		Rule:  "the database",
+		State: fmt.Sprintf("older than its fleet: it ends with revision %d, and sidecar %s has revision %d", tx.Revision()-1, node, revision),
+		Hint:  "after a restore from a backup stop the control planes and run controlplane renew-lineage",
+	}
 }
 
 func (s *Service) change(in intent, p *plan, revision int64, done []Step) (*Change, error) {
@@ -176,7 +202,7 @@ func (s *Service) onRuleWith(ctx context.Context, in intent, name string,
 			return &plan{note: note}, err
 		}
 		p := &plan{}
-		p.touch(was.Rule, will)
+		p.touch(&was, will)
 		return p, nil
 	})
 }
@@ -193,6 +219,9 @@ func (s *Service) standing(ctx context.Context, tx Tx, domain, name string) (Sta
 	}
 	histories, err := tx.Histories(ctx, r.UID)
 	is.Rule, is.History = r, histories[r.UID]
+	for _, v := range versions(is.History) {
+		is.Versions = max(is.Versions, v.Number)
+	}
 	return is, err
 }
 

@@ -12,8 +12,10 @@ import (
 // Standing is a rule before a transition, and what the transition may know.
 type Standing struct {
 	Rule     rules.Rule // of a rule that never was only its domain and name
-	History  []Entry    // oldest first; it ends with Rule
-	Revision int64      // the number the transition will have
+	Versions int64      // how many it has had
+	// History is what each revision made of it, oldest first. [Apply] needs it only of a rule that was rolled back.
+	History  []Entry
+	Revision int64 // the number the transition will have
 	Now      time.Time
 }
 
@@ -49,7 +51,7 @@ func (s *Standing) conflict(hint string) error {
 // exists refuses what cannot be done to a rule that is deleted, or never was.
 func (s *Standing) exists() error {
 	switch {
-	case len(s.History) == 0:
+	case s.Rule.UID == "":
 		return fmt.Errorf("rule %s: %w", s.Rule.ID(), rules.ErrNotFound)
 	case s.Rule.Deleted():
 		return s.conflict("rollback restores it; apply tries a new version of it")
@@ -58,13 +60,7 @@ func (s *Standing) exists() error {
 }
 
 // next is the number of the rule's next version: numbers are never used again.
-func (s *Standing) next() int64 {
-	most := int64(0)
-	for _, v := range versions(s.History) {
-		most = max(most, v.Number)
-	}
-	return most + 1
-}
+func (s *Standing) next() int64 { return s.Versions + 1 }
 
 // versions returns all that states of the history hold, each once, in the order in which they came.
 func versions(history []Entry) []*rules.Version {
@@ -244,6 +240,9 @@ func reach(r *rules.Rule, verdicts map[int64]string) map[string]int {
 
 const inShadow = 1
 
-func (a Action) isRollback() bool {
-	return a == ActionRollback || a == ActionRollbackTo || a == ActionRollbackDomain
+func (a Action) isRollback() bool { return slices.Contains(Rollbacks(), string(a)) }
+
+// Rollbacks are the actions that roll a rule back.
+func Rollbacks() []string {
+	return []string{string(ActionRollback), string(ActionRollbackTo), string(ActionRollbackDomain)}
 }

@@ -46,6 +46,8 @@ func actionOf(op rollout.Operation) rollout.Action {
 		return rollout.ActionRollbackDomain
 	case rollout.Delete:
 		return rollout.ActionDelete
+	case rollout.SetOverride:
+		return rollout.ActionOverride
 	}
 	return rollout.ActionApply // no law tells the others apart
 }
@@ -56,6 +58,11 @@ func (l *life) try(op rollout.Operation) (note string, err error) {
 	if err == nil && note == "" {
 		l.is.Rule = after
 		l.is.History = append(l.is.History, rollout.Entry{Action: actionOf(op), Rule: after})
+		for _, v := range []*rules.Version{after.Stable, after.Candidate} {
+			if v != nil {
+				l.is.Versions = max(l.is.Versions, v.Number)
+			}
+		}
 	}
 	l.is.Revision++
 	return note, err
@@ -317,6 +324,10 @@ func TestRollback(t *testing.T) {
 			slices.Concat(stable(100), stable(50), []rollout.Operation{rollout.Rollback{}}), "v1 stable",
 			"the last change was a rollback; to go back further name the version with --to",
 		},
+		"an override between is no step": {
+			slices.Concat(stable(100), stable(50), []rollout.Operation{rollout.Rollback{}, rollout.SetOverride{Override: override(1, 200, noon.Add(time.Hour))}}),
+			"v1 stable", "the last change was a rollback; to go back further name the version with --to",
+		},
 		"right after a named version": {
 			slices.Concat(stable(100), stable(50), []rollout.Operation{rollout.RollbackTo{Version: 1}}), "v1 stable",
 			"the last change was a rollback; to go back further name the version with --to",
@@ -381,10 +392,14 @@ func TestRestore(t *testing.T) {
 		5: "v3 in shadow with no stable version", 6: "v2 stable", 8: "v2 stable",
 	} {
 		l := begin(t).do(ops...)
-		if note, err := l.try(rollout.Restore{At: at}); err != nil || l.is.Rule.State() != want {
+		var was rules.Rule
+		if at > 0 {
+			was = l.is.History[at-1].Rule
+		}
+		if note, err := l.try(rollout.Restore{Was: was}); err != nil || l.is.Rule.State() != want {
 			t.Errorf("at %d: it is %s (%q, %v), want %s", at, l.is.Rule.State(), note, err, want)
 		}
-		if note, err := l.try(rollout.Restore{At: at}); err != nil || note == "" {
+		if note, err := l.try(rollout.Restore{Was: was}); err != nil || note == "" {
 			t.Errorf("at %d, twice: %v, it is %s", at, err, l.is.Rule.State())
 		}
 	}

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/headgate/headgate/rules"
 	"github.com/headgate/headgate/rules/rollout/access"
@@ -44,6 +46,8 @@ func (s *Service) checkCredential(c *access.Credential) error {
 	switch {
 	case c.Name == "" || len(c.Name) > maxName:
 		return fmt.Errorf("%w: a credential needs a name of 1 to %d bytes: who is it for?", rules.ErrInvalid, maxName)
+	case strings.ContainsFunc(c.Name, func(r rune) bool { return !unicode.IsPrint(r) }) || !utf8.ValidString(c.Name):
+		return fmt.Errorf("%w: the name of a credential is shown in the audit trail: printable characters only", rules.ErrInvalid)
 	case c.Role == access.Admin && c.Domains != nil:
 		return fmt.Errorf("%w: an admin is for all domains; for some of them there are operators", rules.ErrInvalid)
 	case c.Domains != nil && len(c.Domains) == 0:

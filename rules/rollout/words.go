@@ -80,6 +80,14 @@ func compared(old, now *rules.Rule) []string {
 			list = append(list, problem.String())
 		}
 	}
+	for _, o := range now.Overrides {
+		for _, v := range held(now) {
+			holds := func(l rules.Limit) bool { return o.HoldsFor(&v.Spec, &l) }
+			if !slices.ContainsFunc(v.Spec.Limits, holds) {
+				list = append(list, fmt.Sprintf("override %s (%s) does not hold for v%d, whose limits are others", overrideName(o), o.Rate, v.Number))
+			}
+		}
+	}
 	if old.Stable != nil && now.Stable != nil && !rules.SameCounters(&old.Stable.Spec, &now.Stable.Spec) && old.Candidate == nil {
 		list = append(list, fmt.Sprintf("the counters of v%d are not those of v%d (another algorithm, window or key): they start anew, so callers get a fresh budget",
 			now.Stable.Number, old.Stable.Number))
@@ -92,7 +100,7 @@ func (s *Service) record(in intent, p *plan, done []Step) (Record, error) {
 	for i, step := range done {
 		lines[i] = fmt.Sprintf("%s: %s -> %s", step.Rule, cmp.Or(step.Before, "new"), step.After)
 	}
-	was, will := snapshot(p.before), snapshot(p.after)
+	was, will := p.snapshot(p.before), p.snapshot(p.after)
 	if p.settings != nil {
 		was[""], will[""] = p.settings.before, p.settings.after
 	}
@@ -112,26 +120,49 @@ func (s *Service) record(in intent, p *plan, done []Step) (Record, error) {
 // note is a record without a revision, and so far without details.
 func (s *Service) note(action Action, target string, why Why) Record {
 	return Record{
-		Time: s.now().UTC().Truncate(time.Microsecond), Actor: why.actor(), Action: action, Target: target, Message: why.Message,
+		Time: s.now().UTC().Truncate(time.Microsecond), Actor: why.actor(), Action: action, Message: why.Message,
+		Target: strings.ToValidUTF8(target[:min(len(target), maxTarget)], ""),
 		Before: json.RawMessage("{}"), After: json.RawMessage("{}"),
 	}
 }
 
+// maxTarget bounds what a record is about, in bytes: it is looked up by, and a refused attempt may have named anything.
+const maxTarget = 1024
+
 type ruleSnapshot struct {
 	UID       string           `json:"uid"`
-	Stable    *rules.Version   `json:"stable,omitempty"`
-	Candidate *rules.Version   `json:"candidate,omitempty"`
+	Stable    *versionSnapshot `json:"stable,omitempty"`
+	Candidate *versionSnapshot `json:"candidate,omitempty"`
 	Percent   rules.Percent    `json:"percent,omitempty"`
 	Paused    bool             `json:"paused,omitempty"`
 	Overrides []rules.Override `json:"overrides,omitempty"`
 }
 
+// versionSnapshot is a version in a record. Its spec is in the record that brought it, and only there: with ten thousand
+// rules it would be megabytes, again and again.
+type versionSnapshot struct {
+	Number int64       `json:"number"`
+	Spec   *rules.Spec `json:"spec,omitempty"`
+}
+
+func snapshotOf(v *rules.Version, had int64) *versionSnapshot {
+	switch {
+	case v == nil:
+		return nil
+	case v.Number <= had:
+		return &versionSnapshot{Number: v.Number}
+	}
+	return &versionSnapshot{Number: v.Number, Spec: &v.Spec}
+}
+
 // snapshot is what a record keeps of rules, by name. The settings of the domain stand beside them under "".
-func snapshot(list []rules.Rule) map[string]any {
+func (p *plan) snapshot(list []rules.Rule) map[string]any {
 	m := make(map[string]any, len(list))
-	for _, r := range list {
+	for i := range list {
+		r := &list[i]
 		m[r.Name] = ruleSnapshot{
-			UID: r.UID, Stable: r.Stable, Candidate: r.Candidate, Percent: r.Percent, Paused: r.Paused, Overrides: r.Overrides,
+			UID: r.UID, Stable: snapshotOf(r.Stable, p.had[r.UID]), Candidate: snapshotOf(r.Candidate, p.had[r.UID]),
+			Percent: r.Percent, Paused: r.Paused, Overrides: r.Overrides,
 		}
 	}
 	return m

@@ -59,6 +59,49 @@ func (t *ledgerTx) Rules(ctx context.Context) ([]rules.Rule, error) {
 	return storage.All(rows, (*storage.RuleRow).Rule)
 }
 
+// RulesAt is part of rollout.Tx.
+func (t *ledgerTx) RulesAt(ctx context.Context, revision int64) ([]rules.Rule, error) {
+	rows, err := queryRules(ctx, t.tx, selectRulesAt+` WHERE r.domain = $1 ORDER BY r.name`, t.domain, revision)
+	if err != nil {
+		return nil, fail(ctx, fmt.Sprintf("read the rules of %s at revision %d", t.domain, revision), err)
+	}
+	return storage.All(rows, (*storage.RuleRow).Rule)
+}
+
+// Pasts is part of rollout.Tx.
+func (t *ledgerTx) Pasts(ctx context.Context) (map[string]rollout.Past, error) {
+	const sums = `
+		SELECT r.uid, (SELECT coalesce(max(v.number), 0) FROM versions v WHERE v.uid = r.uid),
+			EXISTS (SELECT 1 FROM rule_states s WHERE s.uid = r.uid AND s.action = ANY ($2))
+		FROM rules r WHERE r.domain = $1`
+	rows, err := t.tx.Query(ctx, sums, t.domain, rollout.Rollbacks())
+	if err != nil {
+		return nil, fail(ctx, "sum up the histories of "+t.domain, err)
+	}
+	all := map[string]rollout.Past{}
+	var uid string
+	var past rollout.Past
+	if _, err := pgx.ForEachRow(rows, []any{&uid, &past.Versions, &past.RolledBack}, func() error {
+		all[uid] = past
+		return nil
+	}); err != nil {
+		return nil, fail(ctx, "sum up the histories of "+t.domain, err)
+	}
+	return all, nil
+}
+
+// Ahead is part of rollout.Tx.
+func (t *ledgerTx) Ahead(ctx context.Context) (node string, revision int64, err error) {
+	const ahead = `
+		SELECT n.id, n.acked FROM nodes n JOIN head h ON h.lineage = n.lineage
+		WHERE n.connected AND n.acked > h.revision ORDER BY n.id LIMIT 1`
+	err = t.tx.QueryRow(ctx, ahead).Scan(&node, &revision)
+	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
+		return "", 0, fail(ctx, "look for nodes ahead of the head", err)
+	}
+	return node, revision, nil
+}
+
 // Rule is part of rollout.Tx.
 func (t *ledgerTx) Rule(ctx context.Context, name string) (rules.Rule, error) {
 	var row storage.RuleRow
@@ -74,11 +117,8 @@ func (t *ledgerTx) Rule(ctx context.Context, name string) (rules.Rule, error) {
 
 // Histories is part of rollout.Tx.
 func (t *ledgerTx) Histories(ctx context.Context, uids ...string) (map[string][]rollout.Entry, error) {
-	query, args := selectStates+` WHERE r.domain = $1 ORDER BY s.uid, s.revision`, []any{t.domain}
-	if len(uids) > 0 {
-		query, args = selectStates+` WHERE r.domain = $1 AND r.uid = ANY ($2) ORDER BY s.uid, s.revision`, append(args, uids)
-	}
-	histories, err := queryHistories(ctx, t.tx, query, args...)
+	const named = selectStates + ` WHERE r.domain = $1 AND r.uid = ANY ($2) ORDER BY s.uid, s.revision`
+	histories, err := queryHistories(ctx, t.tx, named, t.domain, uids)
 	if err != nil {
 		return nil, fail(ctx, "read the histories of "+t.domain, err)
 	}
@@ -90,6 +130,11 @@ const (
 	selectRules = `
 		SELECT ` + ruleColumns + `
 		FROM rules r JOIN rule_states s ON s.uid = r.uid AND s.revision = r.revision ` + theirVersions
+	// selectRulesAt reads them as they were at revision $2.
+	selectRulesAt = `
+		SELECT ` + ruleColumns + `
+		FROM rules r JOIN rule_states s ON s.uid = r.uid AND s.revision = (
+			SELECT max(o.revision) FROM rule_states o WHERE o.uid = r.uid AND o.revision <= $2) ` + theirVersions
 	// selectStates reads rules as each revision left them.
 	selectStates = `
 		SELECT ` + ruleColumns + `, s.action, (extract(epoch FROM a.at) * 1000000)::bigint, a.actor, a.verified, a.message

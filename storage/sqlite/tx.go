@@ -3,7 +3,6 @@ package sqlite
 import (
 	"context"
 	"database/sql"
-	"encoding/json"
 	"errors"
 	"fmt"
 
@@ -59,6 +58,51 @@ func (t *ledgerTx) Rules(ctx context.Context) ([]rules.Rule, error) {
 	return storage.All(rows, (*storage.RuleRow).Rule)
 }
 
+// RulesAt is part of rollout.Tx.
+func (t *ledgerTx) RulesAt(ctx context.Context, revision int64) ([]rules.Rule, error) {
+	rows, err := queryRules(ctx, t.tx, selectRulesAt+` WHERE r.domain = ?1 ORDER BY r.name`, t.domain, revision)
+	if err != nil {
+		return nil, fail(ctx, fmt.Sprintf("read the rules of %s at revision %d", t.domain, revision), err)
+	}
+	return storage.All(rows, (*storage.RuleRow).Rule)
+}
+
+// Pasts is part of rollout.Tx.
+func (t *ledgerTx) Pasts(ctx context.Context) (map[string]rollout.Past, error) {
+	const sums = `
+		SELECT r.uid, (SELECT coalesce(max(v.number), 0) FROM versions v WHERE v.uid = r.uid),
+			EXISTS (SELECT 1 FROM rule_states s WHERE s.uid = r.uid AND s.action IN (SELECT value FROM json_each(?2)))
+		FROM rules r WHERE r.domain = ?1`
+	type row struct {
+		uid  string
+		past rollout.Past
+	}
+	list, err := collect(ctx, t.tx, sums, []any{t.domain, storage.EncodeList(rollout.Rollbacks())}, func(from scanner) (r row, err error) {
+		err = from.Scan(&r.uid, &r.past.Versions, &r.past.RolledBack)
+		return r, err
+	})
+	if err != nil {
+		return nil, fail(ctx, "sum up the histories of "+t.domain, err)
+	}
+	all := make(map[string]rollout.Past, len(list))
+	for _, r := range list {
+		all[r.uid] = r.past
+	}
+	return all, nil
+}
+
+// Ahead is part of rollout.Tx.
+func (t *ledgerTx) Ahead(ctx context.Context) (node string, revision int64, err error) {
+	const ahead = `
+		SELECT n.id, n.acked FROM nodes n JOIN head h ON h.lineage = n.lineage
+		WHERE n.connected AND n.acked > h.revision ORDER BY n.id LIMIT 1`
+	err = t.tx.QueryRowContext(ctx, ahead).Scan(&node, &revision)
+	if err != nil && !errors.Is(err, sql.ErrNoRows) {
+		return "", 0, fail(ctx, "look for nodes ahead of the head", err)
+	}
+	return node, revision, nil
+}
+
 // Rule is part of rollout.Tx.
 func (t *ledgerTx) Rule(ctx context.Context, name string) (rules.Rule, error) {
 	var row storage.RuleRow
@@ -74,16 +118,9 @@ func (t *ledgerTx) Rule(ctx context.Context, name string) (rules.Rule, error) {
 
 // Histories is part of rollout.Tx.
 func (t *ledgerTx) Histories(ctx context.Context, uids ...string) (map[string][]rollout.Entry, error) {
-	query, args := selectStates+` WHERE r.domain = ?1 ORDER BY s.uid, s.revision`, []any{t.domain}
-	if len(uids) > 0 {
-		list, err := json.Marshal(uids)
-		if err != nil {
-			return nil, fmt.Errorf("read the histories of %s: %w", t.domain, err)
-		}
-		// The + keeps SQLite from walking all rules of the domain instead of looking up the few that are named.
-		query, args = selectStates+` WHERE +r.domain = ?1 AND r.uid IN (SELECT value FROM json_each(?2)) ORDER BY s.uid, s.revision`, append(args, string(list))
-	}
-	histories, err := queryHistories(ctx, t.tx, query, args...)
+	// The + keeps SQLite from walking all rules of the domain instead of looking up the few that are named.
+	const named = selectStates + ` WHERE +r.domain = ?1 AND r.uid IN (SELECT value FROM json_each(?2)) ORDER BY s.uid, s.revision`
+	histories, err := queryHistories(ctx, t.tx, named, t.domain, storage.EncodeList(uids))
 	if err != nil {
 		return nil, fail(ctx, "read the histories of "+t.domain, err)
 	}
@@ -95,6 +132,11 @@ const (
 	selectRules = `
 		SELECT ` + ruleColumns + `
 		FROM rules r JOIN rule_states s ON s.uid = r.uid AND s.revision = r.revision ` + theirVersions
+	// selectRulesAt reads them as they were at revision ?2.
+	selectRulesAt = `
+		SELECT ` + ruleColumns + `
+		FROM rules r JOIN rule_states s ON s.uid = r.uid AND s.revision = (
+			SELECT max(o.revision) FROM rule_states o WHERE o.uid = r.uid AND o.revision <= ?2) ` + theirVersions
 	// selectStates reads rules as each revision left them.
 	selectStates = `
 		SELECT ` + ruleColumns + `, s.action, a.at, a.actor, a.verified, a.message

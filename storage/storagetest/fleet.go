@@ -80,6 +80,35 @@ func nodesAreKeptByNewestSight(t *testing.T, f *fixture) {
 	wantNodes(t, f.store, "api", newest, zoned)
 }
 
+// A database that was restored has a fleet that saw its history go on.
+func nodesAheadAreFound(t *testing.T, f *fixture) {
+	create(t, f.store, "api", "plan")
+	head := mustChanges(t, f.store, 0)
+	ahead := func() string {
+		t.Helper()
+		found := ""
+		look(t, f.store, "api", func(tx rollout.Tx) {
+			id, revision, err := tx.Ahead(t.Context())
+			if err != nil {
+				t.Fatalf("ahead: %v", err)
+			}
+			if id != "" {
+				found = fmt.Sprint(id, " ", revision)
+			}
+		})
+		return found
+	}
+	even, foreign, gone, far := node("a", "web", 0), node("b", "api", 0), node("c", "api", 0), node("d", "web", 0)
+	even.Lineage, even.Acked = head.Lineage, head.Head
+	foreign.Lineage, foreign.Acked = "other", 99
+	gone.Lineage, gone.Acked, gone.Connected = head.Lineage, 99, false
+	saveNodes(t, f.store, even, foreign, gone)
+	wantSame(t, "nobody is ahead", ahead(), "")
+	far.Lineage, far.Acked = head.Lineage, head.Head+1
+	saveNodes(t, f.store, far)
+	wantSame(t, "who is ahead", ahead(), fmt.Sprint("d ", head.Head+1))
+}
+
 // Replicas tell of one node at the same time. What its later stream says counts, whichever clock they have.
 func nodesAreKeptByNewestStream(t *testing.T, f *fixture) {
 	other := f.another(t)

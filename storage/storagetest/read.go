@@ -3,6 +3,7 @@ package storagetest
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/headgate/headgate/rules"
@@ -66,17 +67,29 @@ func txReadsWhatStands(t *testing.T, f *fixture) {
 		if err != nil || len(one) != 1 || len(one[list[1].UID]) != 1 {
 			t.Errorf("history of b = %v, %v, want its one state", one, err)
 		}
-		all, err := tx.Histories(t.Context())
-		if err != nil || len(all) != 2 || len(all[list[0].UID]) != 2 || len(all[list[1].UID]) != 1 {
-			t.Errorf("all histories = %v, %v, want those of a and b and of no other domain", all, err)
+		both, err := tx.Histories(t.Context(), list[0].UID, list[1].UID)
+		if err != nil || len(both) != 2 || len(both[list[0].UID]) != 2 || len(both[list[1].UID]) != 1 {
+			t.Errorf("histories = %v, %v, want those of a and b", both, err)
+		}
+		sums, err := tx.Pasts(t.Context())
+		wantSame(t, "pasts", sums, map[string]rollout.Past{list[0].UID: {Versions: 1}, list[1].UID: {Versions: 1}})
+		if err != nil {
+			t.Errorf("pasts: %v", err)
+		}
+		for revision, want := range map[int64][]string{0: {}, list[1].Revision: {"api/a", "api/b"}, 99: {"api/a", "api/b"}} {
+			then, err := tx.RulesAt(t.Context(), revision)
+			if err != nil {
+				t.Errorf("rules at %d: %v", revision, err)
+			}
+			wantSame(t, fmt.Sprintf("rules at %d", revision), ids(then), want)
 		}
 	})
 	look(t, f.store, "new", func(tx rollout.Tx) {
 		if list, err := tx.Rules(t.Context()); len(list) != 0 || err != nil {
 			t.Errorf("rules of a domain that does not exist = %v, %v", list, err)
 		}
-		if all, err := tx.Histories(t.Context()); len(all) != 0 || err != nil {
-			t.Errorf("histories of a domain that does not exist = %v, %v", all, err)
+		if all, err := tx.Pasts(t.Context()); len(all) != 0 || err != nil {
+			t.Errorf("pasts of a domain that does not exist = %v, %v", all, err)
 		}
 	})
 }
@@ -119,6 +132,19 @@ func historyIsOldestFirst(t *testing.T, f *fixture) {
 			t.Fatalf("histories: %v", err)
 		}
 		wantSame(t, "the history inside a change", all[history[0].Rule.UID], history)
+		sums, err := tx.Pasts(t.Context())
+		if err != nil {
+			t.Fatalf("pasts: %v", err)
+		}
+		wantSame(t, "its past", sums[history[0].Rule.UID], rollout.Past{Versions: 2, RolledBack: true})
+		for revision, i := range map[int64]int{1: 0, 2: 0, 3: 1, 6: 4, 7: 5, 99: 5} {
+			then, err := tx.RulesAt(t.Context(), revision)
+			if err != nil {
+				t.Fatalf("rules at %d: %v", revision, err)
+			}
+			at := slices.IndexFunc(then, func(r rules.Rule) bool { return r.Name == "plan" })
+			wantSame(t, fmt.Sprintf("rules at %d", revision), then[at], history[i].Rule)
+		}
 		wantSame(t, "the last entry is the rule as it stands", history[5].Rule, mustRule(t, tx, "plan"))
 	})
 	// At each revision the rule is what the last one before had made of it.

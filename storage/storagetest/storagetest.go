@@ -73,6 +73,7 @@ func Run(t *testing.T, create func(t *testing.T) Database) {
 		{"WatchEnds", watchEnds},
 		{"NodesAreKeptByNewestSight", nodesAreKeptByNewestSight},
 		{"NodesAreKeptByNewestStream", nodesAreKeptByNewestStream},
+		{"NodesAheadAreFound", nodesAheadAreFound},
 		{"NodesAreSorted", nodesAreSorted},
 		{"NodesSavedByManyAtOnce", nodesSavedByManyAtOnce},
 		{"SilentNodesAreForgotten", silentNodesAreForgotten},

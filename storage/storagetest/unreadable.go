@@ -43,8 +43,8 @@ func UnreadableHidesNothingElse(t *testing.T, s storage.Store, replaceSpec func(
 		// A change over all rules must not be decided without one of them.
 		_, err = tx.Rules(t.Context())
 		wantNamed(t, "rules inside a change", err, "v1 of api/bad")
-		_, err = tx.Histories(t.Context())
-		wantNamed(t, "histories inside a change", err, "v1 of api/bad")
+		_, err = tx.RulesAt(t.Context(), 99)
+		wantNamed(t, "rules at a revision inside a change", err, "v1 of api/bad")
 	})
 	promote(t, s, "good", 10)
 

@@ -344,6 +344,7 @@ func TestAwaitStreamsEveryChangeUntilAllHaveAcked(t *testing.T) {
 func TestAwaitEndsWithItsClientAndRefusesNonsense(t *testing.T) {
 	t.Parallel()
 	s, m := setup(t)
+	apply(t, s, file("f", "a", "x", "1/s"))
 	if err := m.SaveNodes(anybody(t), []rollout.Node{{ID: "n", Domain: "a", Connected: true, Seen: time.Now()}}); err != nil {
 		t.Fatal(err)
 	}
@@ -356,7 +357,8 @@ func TestAwaitEndsWithItsClientAndRefusesNonsense(t *testing.T) {
 	if err := <-done; !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v, want Canceled", err)
 	}
-	for _, req := range []*adminpb.AwaitRequest{{Domain: "a"}, {Domain: "", Revision: 1}, {Domain: "a", Revision: -1}} {
+	stream.ctx = anybody(t)
+	for _, req := range []*adminpb.AwaitRequest{{Domain: "a"}, {Domain: "", Revision: 1}, {Domain: "a", Revision: -1}, {Domain: "a", Revision: 9}} {
 		if err := s.Await(req, stream); !errors.Is(err, rules.ErrInvalid) {
 			t.Errorf("%v: got %v, want ErrInvalid", req, err)
 		}

@@ -182,6 +182,83 @@ func TestFreezeOfAGuardingRuleMustBeMeant(t *testing.T) {
 	}
 }
 
+// The database was restored from a backup, and nobody said so: its numbers would be given out twice, and sidecars that have
+// the revisions which are gone would pass for up to date.
+func TestHistoryThatTheFleetSawGoOnOtherwiseIsNotGoneOnWith(t *testing.T) {
+	t.Parallel()
+	s, m := setup(t)
+	apply(t, s, file("f", "a", "x", "1/s"))
+	head, err := m.Head(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	node := rollout.Node{ID: "n", Domain: "a", Connected: true, Seen: time.Now(), Lineage: head.Lineage, Sent: 9, Acked: 9}
+	save := func() {
+		t.Helper()
+		node.Seen = node.Seen.Add(time.Second)
+		if err := m.SaveNodes(t.Context(), []rollout.Node{node}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	save()
+	req := &adminpb.PromoteRequest{Domain: "a", Rule: "x", To: 100}
+	if _, err := s.Promote(anybody(t), req); !errors.Is(err, rules.ErrConflict) || !strings.Contains(err.Error(), "sidecar n has revision 9") {
+		t.Errorf("got %v, want a conflict that names the sidecar", err)
+	}
+	for name, change := range map[string]func(){
+		"of another history": func() { node.Lineage = "other" },
+		"not connected":      func() { node.Lineage, node.Connected = head.Lineage, false },
+	} {
+		change()
+		save()
+		req.To++
+		if _, err := s.Promote(anybody(t), req); err != nil {
+			t.Errorf("a node ahead that is %s: %v", name, err)
+		}
+	}
+}
+
+func TestRecordsHoldASpecOnce(t *testing.T) {
+	t.Parallel()
+	s, m := setup(t)
+	apply(t, s, file("f", "a", "x", "17/s"))
+	promote(t, s, "a", "x", 10_000)
+	apply(t, s, file("f", "a", "x", "19/s"))
+	if _, err := s.Rollback(anybody(t), &adminpb.RollbackRequest{Domain: "a", Rule: "x"}); err != nil {
+		t.Fatal(err)
+	}
+	count := map[string]int{}
+	for _, r := range trail(t, m) {
+		for _, rate := range []string{`"17/s"`, `"19/s"`} {
+			count[rate] += strings.Count(string(r.Before)+string(r.After), rate)
+		}
+	}
+	if count[`"17/s"`] != 1 || count[`"19/s"`] != 1 {
+		t.Errorf("the records hold the specs %v times, want each once, in the record that brought it", count)
+	}
+}
+
+func TestOverrideThatDoesNotHoldForANewSpecIsSaid(t *testing.T) {
+	t.Parallel()
+	s, _ := setup(t)
+	apply(t, s, file("f", "a", "x", "10/s"))
+	if _, err := s.SetOverride(anybody(t), &adminpb.SetOverrideRequest{
+		Domain: "a", Rule: "x", Key: []string{"192.0.2.77"}, Rate: "50/s", Until: timestamppb.New(time.Now().Add(time.Hour)),
+	}); err != nil {
+		t.Fatal(err)
+	}
+	for limit, said := range map[string]bool{"30/s": false, "900/min": true, "70/s, cost: 60": true} {
+		resp, err := s.Apply(anybody(t), &adminpb.ApplyRequest{Files: []*adminpb.File{file("f", "a", "x", limit)}, Confirmed: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		step := resp.GetOutcomes()[0].GetSteps()[0]
+		if got := strings.Contains(strings.Join(step.GetWarnings(), " "), "does not hold"); got != said {
+			t.Errorf("%s beside an override of 50/s: warnings %q, want it said: %v", limit, step.GetWarnings(), said)
+		}
+	}
+}
+
 func TestOverrideHoldsNoKey(t *testing.T) {
 	t.Parallel()
 	s, m := setup(t)
@@ -334,6 +411,10 @@ func TestRoles(t *testing.T) {
 		}},
 		"prune": {access.Operator, func(ctx context.Context, s *api.Server, domain string) error {
 			_, err := s.Apply(ctx, &adminpb.ApplyRequest{Files: []*adminpb.File{file("f", domain, "new", "7/s")}, Prune: true})
+			return err
+		}},
+		"replace what binds": {access.Operator, func(ctx context.Context, s *api.Server, domain string) error {
+			_, err := s.Apply(ctx, &adminpb.ApplyRequest{Files: []*adminpb.File{file("f", domain, "x", "7/s")}, Replace: true})
 			return err
 		}},
 		"promote": {access.Operator, func(ctx context.Context, s *api.Server, domain string) error {

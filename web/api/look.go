@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/headgate/headgate/rules"
@@ -210,10 +211,12 @@ func (s *Server) withFreezes(ctx context.Context, history []rollout.Entry) ([]ro
 	return history, nil
 }
 
-// The most records of one reply, and how many are returned by default.
+// The most records of one reply, and how many are returned by default. A reply has fewer where they are large: whoever
+// wants the rest asks for those before the last one.
 const (
 	maxRecords  = 1000
 	someRecords = 100
+	maxReply    = 8 << 20 // bytes
 )
 
 // ListAudit returns records of the audit trail, newest first.
@@ -238,13 +241,22 @@ func (s *Server) ListAudit(ctx context.Context, req *adminpb.ListAuditRequest) (
 	if err != nil {
 		return nil, fmt.Errorf("list the audit trail: %w", err)
 	}
-	resp := &adminpb.ListAuditResponse{Records: make([]*adminpb.Record, len(list)), HeadNumber: head.Records, HeadSeal: head.Seal}
-	for i, r := range list {
-		resp.Records[i] = &adminpb.Record{
-			Number: r.Number, Revision: r.Revision, Refused: r.Refused, Domain: r.Domain, Time: timestamp(r.Time),
-			Actor: r.Actor.Name, Verified: r.Actor.Verified, Action: string(r.Action), Target: r.Target, Message: r.Message,
-			Detail: r.Detail, Before: string(r.Before), After: string(r.After), Seal: r.Seal,
+	resp := &adminpb.ListAuditResponse{HeadNumber: head.Records, HeadSeal: head.Seal}
+	size := 0
+	for _, r := range list {
+		record := recordMessage(&r)
+		if size += proto.Size(record); size > maxReply && len(resp.Records) > 0 {
+			break
 		}
+		resp.Records = append(resp.Records, record)
 	}
 	return resp, nil
+}
+
+func recordMessage(r *rollout.Record) *adminpb.Record {
+	return &adminpb.Record{
+		Number: r.Number, Revision: r.Revision, Refused: r.Refused, Domain: r.Domain, Time: timestamp(r.Time),
+		Actor: r.Actor.Name, Verified: r.Actor.Verified, Action: string(r.Action), Target: r.Target, Message: r.Message,
+		Detail: r.Detail, Before: string(r.Before), After: string(r.After), Seal: r.Seal,
+	}
 }

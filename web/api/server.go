@@ -4,6 +4,8 @@ import (
 	"context"
 	"time"
 
+	"google.golang.org/protobuf/types/known/timestamppb"
+
 	"github.com/headgate/headgate/rules/rollout"
 	"github.com/headgate/headgate/rules/rollout/access"
 	"github.com/headgate/headgate/web/api/adminpb"
@@ -47,7 +49,7 @@ func (s *Server) WhoAmI(ctx context.Context, _ *adminpb.WhoAmIRequest) (*adminpb
 	who := identity(ctx)
 	resp := &adminpb.WhoAmIResponse{
 		Name: who.Name, Domains: who.Domains, Verified: who.Verified, Expires: timestamp(who.Expires),
-		Program: s.program, Lineage: head.Lineage, Revision: head.Revision,
+		Program: s.program, Lineage: head.Lineage, Revision: head.Revision, Time: timestamppb.Now(),
 	}
 	if !who.Local {
 		resp.Role = string(who.Role)

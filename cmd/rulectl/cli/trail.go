@@ -42,19 +42,41 @@ func (t *trail) page(ctx context.Context, before int64, limit int32) (*adminpb.L
 
 // walk calls each with the records from one number to another, in their order. That one is missing is for each to find.
 func (t *trail) walk(ctx context.Context, from, to int64, each func(*rollout.Record) error) error {
-	for ; from <= to; from += maxRecords {
-		resp, err := t.page(ctx, from+maxRecords, maxRecords)
+	for ; from <= to; from += stretch {
+		list, err := t.stretch(ctx, from, min(from+stretch-1, to))
 		if err != nil {
 			return fmt.Errorf("read the records from %d on: %w", from, err)
 		}
-		for _, r := range slices.Backward(resp.GetRecords()) {
-			if r.GetNumber() < from || r.GetNumber() > to {
-				continue
-			}
+		for _, r := range slices.Backward(list) {
 			if err := each(recordOf(r)); err != nil {
 				return err
 			}
 		}
 	}
 	return nil
+}
+
+// stretch is how many records are read before the first of them is looked at: pages come newest first.
+const stretch = 200
+
+// stretch reads the records from one number to another, newest first, in as many pages as they need: of large records a
+// page has few.
+func (t *trail) stretch(ctx context.Context, from, to int64) (list []*adminpb.Record, err error) {
+	for before := to + 1; before > from; {
+		resp, err := t.page(ctx, before, int32(before-from)) //nolint:gosec // at most stretch
+		if err != nil {
+			return nil, err
+		}
+		was := before
+		for _, r := range resp.GetRecords() {
+			if r.GetNumber() >= from {
+				list = append(list, r)
+			}
+			before = min(before, r.GetNumber())
+		}
+		if before == was {
+			return list, nil // there are none before
+		}
+	}
+	return list, nil
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"net/netip"
 	"slices"
@@ -32,7 +33,7 @@ func (f *freezeDoor) register(mux *http.ServeMux) {
 	handle := func(pattern string, act func(*http.Request) (*freezesAnswer, error)) {
 		mux.Handle(pattern, sameSite.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			r.Body = http.MaxBytesReader(w, r.Body, 1<<16)
-			if r.Method == http.MethodPost && !fromHere(r) {
+			if r.Method == http.MethodPost && (!fromHere(r) || !namedByAddress(r)) {
 				answer(w, nil, fmt.Errorf("%w: a freeze is taken from this machine only: log in to it, or forward a port (ssh -L, kubectl port-forward)", rules.ErrForbidden))
 				return
 			}
@@ -49,6 +50,17 @@ func (f *freezeDoor) register(mux *http.ServeMux) {
 func fromHere(r *http.Request) bool {
 	peer, err := netip.ParseAddrPort(r.RemoteAddr)
 	return err == nil && peer.Addr().Unmap().IsLoopback()
+}
+
+// namedByAddress reports whether the caller reached this port by an address, or as localhost. Another name may be one that a
+// foreign page has let point to here, so that its requests pass for those of its own site.
+func namedByAddress(r *http.Request) bool {
+	host, _, err := net.SplitHostPort(r.Host)
+	if err != nil {
+		host = r.Host
+	}
+	_, err = netip.ParseAddr(strings.Trim(host, "[]"))
+	return err == nil || host == "localhost"
 }
 
 // freezesAnswer is what stands after a request.

@@ -66,7 +66,7 @@ type answer struct {
 func (d *door) ask(t *testing.T, method, url string, header ...string) (int, answer) {
 	t.Helper()
 	r := httptest.NewRequestWithContext(t.Context(), method, url, nil)
-	r.RemoteAddr = "127.0.0.1:4711"
+	r.RemoteAddr, r.Host = "127.0.0.1:4711", "127.0.0.1:8082"
 	for i := 0; i < len(header); i += 2 {
 		r.Header.Set(header[i], header[i+1])
 	}
@@ -314,10 +314,26 @@ func TestFreezeIsTakenFromThisMachineOnly(t *testing.T) {
 	d := openDoor(t, "", "d")
 	for peer, want := range map[string]int{"127.0.0.1:1": 200, "[::1]:1": 200, "[::ffff:127.0.0.1]:1": 200, "192.0.2.1:1": 403, "[2001:db8::1]:1": 403, "@": 403} {
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/freeze?domain=d&for=15m", nil)
-		r.RemoteAddr = peer
+		r.RemoteAddr, r.Host = peer, "localhost:8082"
 		w := httptest.NewRecorder()
 		if d.ServeHTTP(w, r); w.Code != want {
 			t.Errorf("freeze from %s: %d, want %d", peer, w.Code, want)
+		}
+	}
+}
+
+// A page whose name was made to point to this machine asks as if it were of this site.
+func TestFreezeIsNotTakenUnderAForeignName(t *testing.T) {
+	t.Parallel()
+	d := openDoor(t, "", "d")
+	for host, want := range map[string]int{"127.0.0.1:8082": 200, "[::1]:8082": 200, "localhost": 200, "evil.example:8082": 403, "evil.example": 403} {
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/freeze?domain=d&for=15m", nil)
+		r.RemoteAddr, r.Host = "127.0.0.1:1", host
+		r.Header.Set("Origin", "http://"+host)
+		r.Header.Set("Sec-Fetch-Site", "same-origin")
+		w := httptest.NewRecorder()
+		if d.ServeHTTP(w, r); w.Code != want {
+			t.Errorf("freeze of a page of %s: %d, want %d", host, w.Code, want)
 		}
 	}
 }

@@ -367,10 +367,63 @@ func (t *tx) Histories(ctx context.Context, uids ...string) (map[string][]rollou
 	return read(ctx, t.m, func() (map[string][]rollout.Entry, error) {
 		all := map[string][]rollout.Entry{}
 		for key, history := range t.m.rules {
-			if uid := history[0].Rule.UID; key.domain == t.domain && (len(uids) == 0 || slices.Contains(uids, uid)) {
+			if uid := history[0].Rule.UID; key.domain == t.domain && slices.Contains(uids, uid) {
 				all[uid] = history
 			}
 		}
 		return all, nil
 	})
+}
+
+// RulesAt is part of rollout.Tx.
+func (t *tx) RulesAt(ctx context.Context, revision int64) ([]rules.Rule, error) {
+	return read(ctx, t.m, func() (list []rules.Rule, err error) {
+		for key, history := range t.m.rules {
+			at := slices.IndexFunc(history, func(e rollout.Entry) bool { return e.Rule.Revision > revision })
+			if at < 0 {
+				at = len(history)
+			}
+			if key.domain == t.domain && at > 0 {
+				list = append(list, history[at-1].Rule)
+			}
+		}
+		slices.SortFunc(list, func(a, b rules.Rule) int { return strings.Compare(a.Name, b.Name) })
+		return list, nil
+	})
+}
+
+// Pasts is part of rollout.Tx.
+func (t *tx) Pasts(ctx context.Context) (map[string]rollout.Past, error) {
+	return read(ctx, t.m, func() (map[string]rollout.Past, error) {
+		all := map[string]rollout.Past{}
+		for key, history := range t.m.rules {
+			if key.domain != t.domain {
+				continue
+			}
+			var past rollout.Past
+			for _, e := range history {
+				past.RolledBack = past.RolledBack || slices.Contains(rollout.Rollbacks(), string(e.Action))
+				for _, v := range []*rules.Version{e.Rule.Stable, e.Rule.Candidate} {
+					if v != nil {
+						past.Versions = max(past.Versions, v.Number)
+					}
+				}
+			}
+			all[history[0].Rule.UID] = past
+		}
+		return all, nil
+	})
+}
+
+// Ahead is part of rollout.Tx.
+func (t *tx) Ahead(ctx context.Context) (node string, revision int64, err error) {
+	_, err = read(ctx, t.m, func() (struct{}, error) {
+		for _, n := range t.m.nodes {
+			if n.Connected && n.Lineage == t.m.head.Lineage && n.Acked > t.m.head.Revision && (node == "" || n.ID < node) {
+				node, revision = n.ID, n.Acked
+			}
+		}
+		return struct{}{}, nil
+	})
+	return node, revision, err
 }

@@ -80,7 +80,7 @@ ALTER TABLE rules ADD CONSTRAINT rules_state FOREIGN KEY (uid, revision)
 
 -- Immutable. Numbered by itself, because not every record has a revision.
 CREATE TABLE audit (
-    number   bigint PRIMARY KEY, -- 1, 2, … without gaps
+    number   bigint PRIMARY KEY CHECK (number > 0), -- 1, 2, … without gaps
     revision bigint UNIQUE,      -- NULL: none was made
     refused  text   NOT NULL,    -- why
     domain   text COLLATE "C" NOT NULL,

@@ -76,7 +76,7 @@ CREATE TABLE rule_states (
 
 -- Immutable. Numbered by itself, because not every record has a revision.
 CREATE TABLE audit (
-    number   INTEGER PRIMARY KEY, -- 1, 2, … without gaps
+    number   INTEGER PRIMARY KEY CHECK (number > 0), -- 1, 2, … without gaps
     revision INTEGER UNIQUE,      -- NULL: none was made
     refused  TEXT    NOT NULL,    -- why
     domain   TEXT    NOT NULL,

@@ -131,9 +131,11 @@ type WhoAmIResponse struct {
 	Verified bool                   `protobuf:"varint,4,opt,name=verified,proto3" json:"verified,omitempty"`
 	Expires  *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=expires,proto3" json:"expires,omitempty"`
 	// Of the control plane.
-	Program       string `protobuf:"bytes,6,opt,name=program,proto3" json:"program,omitempty"`
-	Lineage       string `protobuf:"bytes,7,opt,name=lineage,proto3" json:"lineage,omitempty"`
-	Revision      int64  `protobuf:"varint,8,opt,name=revision,proto3" json:"revision,omitempty"`
+	Program  string `protobuf:"bytes,6,opt,name=program,proto3" json:"program,omitempty"`
+	Lineage  string `protobuf:"bytes,7,opt,name=lineage,proto3" json:"lineage,omitempty"`
+	Revision int64  `protobuf:"varint,8,opt,name=revision,proto3" json:"revision,omitempty"`
+	// The control plane's clock.
+	Time          *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=time,proto3" json:"time,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -222,6 +224,13 @@ func (x *WhoAmIResponse) GetRevision() int64 {
 		return x.Revision
 	}
 	return 0
+}
+
+func (x *WhoAmIResponse) GetTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Time
+	}
+	return nil
 }
 
 type File struct {
@@ -2586,7 +2595,8 @@ type ListAuditRequest struct {
 	Target string `protobuf:"bytes,2,opt,name=target,proto3" json:"target,omitempty"`
 	// Only records with a smaller number; 0: from the newest.
 	Before int64 `protobuf:"varint,3,opt,name=before,proto3" json:"before,omitempty"`
-	// At most that many; 0 is 100, and more than 1000 is 1000.
+	// At most that many; 0 is 100, and more than 1000 is 1000. Of large records there are fewer in a reply: ask for those
+	// before the last one.
 	Limit         int32 `protobuf:"varint,4,opt,name=limit,proto3" json:"limit,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3898,7 +3908,7 @@ const file_web_api_adminpb_admin_proto_rawDesc = "" +
 	"\x03Why\x12\x18\n" +
 	"\amessage\x18\x01 \x01(\tR\amessage\x12'\n" +
 	"\x0fexpect_revision\x18\x02 \x01(\x03R\x0eexpectRevision\"\x0f\n" +
-	"\rWhoAmIRequest\"\xf4\x01\n" +
+	"\rWhoAmIRequest\"\xa4\x02\n" +
 	"\x0eWhoAmIResponse\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04role\x18\x02 \x01(\tR\x04role\x12\x18\n" +
@@ -3907,7 +3917,8 @@ const file_web_api_adminpb_admin_proto_rawDesc = "" +
 	"\aexpires\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\aexpires\x12\x18\n" +
 	"\aprogram\x18\x06 \x01(\tR\aprogram\x12\x18\n" +
 	"\alineage\x18\a \x01(\tR\alineage\x12\x1a\n" +
-	"\brevision\x18\b \x01(\x03R\brevision\"4\n" +
+	"\brevision\x18\b \x01(\x03R\brevision\x12.\n" +
+	"\x04time\x18\t \x01(\v2\x1a.google.protobuf.TimestampR\x04time\"4\n" +
 	"\x04File\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\acontent\x18\x02 \x01(\fR\acontent\"\xfe\x01\n" +
@@ -4270,108 +4281,109 @@ var file_web_api_adminpb_admin_proto_goTypes = []any{
 }
 var file_web_api_adminpb_admin_proto_depIdxs = []int32{
 	61, // 0: headgate.admin.v1.WhoAmIResponse.expires:type_name -> google.protobuf.Timestamp
-	3,  // 1: headgate.admin.v1.ApplyRequest.files:type_name -> headgate.admin.v1.File
-	0,  // 2: headgate.admin.v1.ApplyRequest.why:type_name -> headgate.admin.v1.Why
-	6,  // 3: headgate.admin.v1.ApplyResponse.outcomes:type_name -> headgate.admin.v1.Outcome
-	7,  // 4: headgate.admin.v1.Outcome.steps:type_name -> headgate.admin.v1.Step
-	0,  // 5: headgate.admin.v1.PromoteRequest.why:type_name -> headgate.admin.v1.Why
-	6,  // 6: headgate.admin.v1.PromoteResponse.outcome:type_name -> headgate.admin.v1.Outcome
-	0,  // 7: headgate.admin.v1.PauseRequest.why:type_name -> headgate.admin.v1.Why
-	6,  // 8: headgate.admin.v1.PauseResponse.outcome:type_name -> headgate.admin.v1.Outcome
-	0,  // 9: headgate.admin.v1.RollbackRequest.why:type_name -> headgate.admin.v1.Why
-	6,  // 10: headgate.admin.v1.RollbackResponse.outcome:type_name -> headgate.admin.v1.Outcome
-	0,  // 11: headgate.admin.v1.RollbackDomainRequest.why:type_name -> headgate.admin.v1.Why
-	6,  // 12: headgate.admin.v1.RollbackDomainResponse.outcome:type_name -> headgate.admin.v1.Outcome
-	0,  // 13: headgate.admin.v1.DeleteRequest.why:type_name -> headgate.admin.v1.Why
-	6,  // 14: headgate.admin.v1.DeleteResponse.outcome:type_name -> headgate.admin.v1.Outcome
-	62, // 15: headgate.admin.v1.FreezeRequest.for:type_name -> google.protobuf.Duration
-	0,  // 16: headgate.admin.v1.FreezeRequest.why:type_name -> headgate.admin.v1.Why
-	6,  // 17: headgate.admin.v1.FreezeResponse.outcome:type_name -> headgate.admin.v1.Outcome
-	0,  // 18: headgate.admin.v1.UnfreezeRequest.why:type_name -> headgate.admin.v1.Why
-	6,  // 19: headgate.admin.v1.UnfreezeResponse.outcome:type_name -> headgate.admin.v1.Outcome
-	61, // 20: headgate.admin.v1.SetOverrideRequest.until:type_name -> google.protobuf.Timestamp
-	0,  // 21: headgate.admin.v1.SetOverrideRequest.why:type_name -> headgate.admin.v1.Why
-	6,  // 22: headgate.admin.v1.SetOverrideResponse.outcome:type_name -> headgate.admin.v1.Outcome
-	0,  // 23: headgate.admin.v1.DeleteOverrideRequest.why:type_name -> headgate.admin.v1.Why
-	6,  // 24: headgate.admin.v1.DeleteOverrideResponse.outcome:type_name -> headgate.admin.v1.Outcome
-	28, // 25: headgate.admin.v1.ListRulesResponse.rules:type_name -> headgate.admin.v1.Rule
-	29, // 26: headgate.admin.v1.Rule.stable:type_name -> headgate.admin.v1.Version
-	29, // 27: headgate.admin.v1.Rule.candidate:type_name -> headgate.admin.v1.Version
-	61, // 28: headgate.admin.v1.Rule.frozen_until:type_name -> google.protobuf.Timestamp
-	32, // 29: headgate.admin.v1.ListDomainsResponse.domains:type_name -> headgate.admin.v1.Domain
-	33, // 30: headgate.admin.v1.Domain.exempt:type_name -> headgate.admin.v1.Exemption
-	34, // 31: headgate.admin.v1.Domain.freezes:type_name -> headgate.admin.v1.FreezeState
-	61, // 32: headgate.admin.v1.FreezeState.until:type_name -> google.protobuf.Timestamp
-	37, // 33: headgate.admin.v1.ListOverridesResponse.overrides:type_name -> headgate.admin.v1.Override
-	61, // 34: headgate.admin.v1.Override.until:type_name -> google.protobuf.Timestamp
-	40, // 35: headgate.admin.v1.HistoryResponse.entries:type_name -> headgate.admin.v1.HistoryEntry
-	29, // 36: headgate.admin.v1.HistoryEntry.stable:type_name -> headgate.admin.v1.Version
-	29, // 37: headgate.admin.v1.HistoryEntry.candidate:type_name -> headgate.admin.v1.Version
-	61, // 38: headgate.admin.v1.HistoryEntry.time:type_name -> google.protobuf.Timestamp
-	43, // 39: headgate.admin.v1.ListAuditResponse.records:type_name -> headgate.admin.v1.Record
-	61, // 40: headgate.admin.v1.Record.time:type_name -> google.protobuf.Timestamp
-	46, // 41: headgate.admin.v1.ListNodesResponse.nodes:type_name -> headgate.admin.v1.Node
-	61, // 42: headgate.admin.v1.Node.seen:type_name -> google.protobuf.Timestamp
-	46, // 43: headgate.admin.v1.DescribeNodeResponse.nodes:type_name -> headgate.admin.v1.Node
-	49, // 44: headgate.admin.v1.DescribeNodeResponse.lacks:type_name -> headgate.admin.v1.Lack
-	46, // 45: headgate.admin.v1.AwaitResponse.nodes:type_name -> headgate.admin.v1.Node
-	61, // 46: headgate.admin.v1.CreateCredentialRequest.expires:type_name -> google.protobuf.Timestamp
-	58, // 47: headgate.admin.v1.CreateCredentialResponse.credential:type_name -> headgate.admin.v1.Credential
-	58, // 48: headgate.admin.v1.ListCredentialsResponse.credentials:type_name -> headgate.admin.v1.Credential
-	61, // 49: headgate.admin.v1.Credential.created:type_name -> google.protobuf.Timestamp
-	61, // 50: headgate.admin.v1.Credential.expires:type_name -> google.protobuf.Timestamp
-	61, // 51: headgate.admin.v1.Credential.revoked:type_name -> google.protobuf.Timestamp
-	1,  // 52: headgate.admin.v1.AdminService.WhoAmI:input_type -> headgate.admin.v1.WhoAmIRequest
-	4,  // 53: headgate.admin.v1.AdminService.Apply:input_type -> headgate.admin.v1.ApplyRequest
-	8,  // 54: headgate.admin.v1.AdminService.Promote:input_type -> headgate.admin.v1.PromoteRequest
-	10, // 55: headgate.admin.v1.AdminService.Pause:input_type -> headgate.admin.v1.PauseRequest
-	12, // 56: headgate.admin.v1.AdminService.Rollback:input_type -> headgate.admin.v1.RollbackRequest
-	14, // 57: headgate.admin.v1.AdminService.RollbackDomain:input_type -> headgate.admin.v1.RollbackDomainRequest
-	16, // 58: headgate.admin.v1.AdminService.Delete:input_type -> headgate.admin.v1.DeleteRequest
-	18, // 59: headgate.admin.v1.AdminService.Freeze:input_type -> headgate.admin.v1.FreezeRequest
-	20, // 60: headgate.admin.v1.AdminService.Unfreeze:input_type -> headgate.admin.v1.UnfreezeRequest
-	22, // 61: headgate.admin.v1.AdminService.SetOverride:input_type -> headgate.admin.v1.SetOverrideRequest
-	24, // 62: headgate.admin.v1.AdminService.DeleteOverride:input_type -> headgate.admin.v1.DeleteOverrideRequest
-	26, // 63: headgate.admin.v1.AdminService.ListRules:input_type -> headgate.admin.v1.ListRulesRequest
-	30, // 64: headgate.admin.v1.AdminService.ListDomains:input_type -> headgate.admin.v1.ListDomainsRequest
-	35, // 65: headgate.admin.v1.AdminService.ListOverrides:input_type -> headgate.admin.v1.ListOverridesRequest
-	38, // 66: headgate.admin.v1.AdminService.History:input_type -> headgate.admin.v1.HistoryRequest
-	41, // 67: headgate.admin.v1.AdminService.ListAudit:input_type -> headgate.admin.v1.ListAuditRequest
-	44, // 68: headgate.admin.v1.AdminService.ListNodes:input_type -> headgate.admin.v1.ListNodesRequest
-	47, // 69: headgate.admin.v1.AdminService.DescribeNode:input_type -> headgate.admin.v1.DescribeNodeRequest
-	50, // 70: headgate.admin.v1.AdminService.Await:input_type -> headgate.admin.v1.AwaitRequest
-	52, // 71: headgate.admin.v1.AdminService.ReplaceLineage:input_type -> headgate.admin.v1.ReplaceLineageRequest
-	54, // 72: headgate.admin.v1.AdminService.CreateCredential:input_type -> headgate.admin.v1.CreateCredentialRequest
-	56, // 73: headgate.admin.v1.AdminService.ListCredentials:input_type -> headgate.admin.v1.ListCredentialsRequest
-	59, // 74: headgate.admin.v1.AdminService.RevokeCredential:input_type -> headgate.admin.v1.RevokeCredentialRequest
-	2,  // 75: headgate.admin.v1.AdminService.WhoAmI:output_type -> headgate.admin.v1.WhoAmIResponse
-	5,  // 76: headgate.admin.v1.AdminService.Apply:output_type -> headgate.admin.v1.ApplyResponse
-	9,  // 77: headgate.admin.v1.AdminService.Promote:output_type -> headgate.admin.v1.PromoteResponse
-	11, // 78: headgate.admin.v1.AdminService.Pause:output_type -> headgate.admin.v1.PauseResponse
-	13, // 79: headgate.admin.v1.AdminService.Rollback:output_type -> headgate.admin.v1.RollbackResponse
-	15, // 80: headgate.admin.v1.AdminService.RollbackDomain:output_type -> headgate.admin.v1.RollbackDomainResponse
-	17, // 81: headgate.admin.v1.AdminService.Delete:output_type -> headgate.admin.v1.DeleteResponse
-	19, // 82: headgate.admin.v1.AdminService.Freeze:output_type -> headgate.admin.v1.FreezeResponse
-	21, // 83: headgate.admin.v1.AdminService.Unfreeze:output_type -> headgate.admin.v1.UnfreezeResponse
-	23, // 84: headgate.admin.v1.AdminService.SetOverride:output_type -> headgate.admin.v1.SetOverrideResponse
-	25, // 85: headgate.admin.v1.AdminService.DeleteOverride:output_type -> headgate.admin.v1.DeleteOverrideResponse
-	27, // 86: headgate.admin.v1.AdminService.ListRules:output_type -> headgate.admin.v1.ListRulesResponse
-	31, // 87: headgate.admin.v1.AdminService.ListDomains:output_type -> headgate.admin.v1.ListDomainsResponse
-	36, // 88: headgate.admin.v1.AdminService.ListOverrides:output_type -> headgate.admin.v1.ListOverridesResponse
-	39, // 89: headgate.admin.v1.AdminService.History:output_type -> headgate.admin.v1.HistoryResponse
-	42, // 90: headgate.admin.v1.AdminService.ListAudit:output_type -> headgate.admin.v1.ListAuditResponse
-	45, // 91: headgate.admin.v1.AdminService.ListNodes:output_type -> headgate.admin.v1.ListNodesResponse
-	48, // 92: headgate.admin.v1.AdminService.DescribeNode:output_type -> headgate.admin.v1.DescribeNodeResponse
-	51, // 93: headgate.admin.v1.AdminService.Await:output_type -> headgate.admin.v1.AwaitResponse
-	53, // 94: headgate.admin.v1.AdminService.ReplaceLineage:output_type -> headgate.admin.v1.ReplaceLineageResponse
-	55, // 95: headgate.admin.v1.AdminService.CreateCredential:output_type -> headgate.admin.v1.CreateCredentialResponse
-	57, // 96: headgate.admin.v1.AdminService.ListCredentials:output_type -> headgate.admin.v1.ListCredentialsResponse
-	60, // 97: headgate.admin.v1.AdminService.RevokeCredential:output_type -> headgate.admin.v1.RevokeCredentialResponse
-	75, // [75:98] is the sub-list for method output_type
-	52, // [52:75] is the sub-list for method input_type
-	52, // [52:52] is the sub-list for extension type_name
-	52, // [52:52] is the sub-list for extension extendee
-	0,  // [0:52] is the sub-list for field type_name
+	61, // 1: headgate.admin.v1.WhoAmIResponse.time:type_name -> google.protobuf.Timestamp
+	3,  // 2: headgate.admin.v1.ApplyRequest.files:type_name -> headgate.admin.v1.File
+	0,  // 3: headgate.admin.v1.ApplyRequest.why:type_name -> headgate.admin.v1.Why
+	6,  // 4: headgate.admin.v1.ApplyResponse.outcomes:type_name -> headgate.admin.v1.Outcome
+	7,  // 5: headgate.admin.v1.Outcome.steps:type_name -> headgate.admin.v1.Step
+	0,  // 6: headgate.admin.v1.PromoteRequest.why:type_name -> headgate.admin.v1.Why
+	6,  // 7: headgate.admin.v1.PromoteResponse.outcome:type_name -> headgate.admin.v1.Outcome
+	0,  // 8: headgate.admin.v1.PauseRequest.why:type_name -> headgate.admin.v1.Why
+	6,  // 9: headgate.admin.v1.PauseResponse.outcome:type_name -> headgate.admin.v1.Outcome
+	0,  // 10: headgate.admin.v1.RollbackRequest.why:type_name -> headgate.admin.v1.Why
+	6,  // 11: headgate.admin.v1.RollbackResponse.outcome:type_name -> headgate.admin.v1.Outcome
+	0,  // 12: headgate.admin.v1.RollbackDomainRequest.why:type_name -> headgate.admin.v1.Why
+	6,  // 13: headgate.admin.v1.RollbackDomainResponse.outcome:type_name -> headgate.admin.v1.Outcome
+	0,  // 14: headgate.admin.v1.DeleteRequest.why:type_name -> headgate.admin.v1.Why
+	6,  // 15: headgate.admin.v1.DeleteResponse.outcome:type_name -> headgate.admin.v1.Outcome
+	62, // 16: headgate.admin.v1.FreezeRequest.for:type_name -> google.protobuf.Duration
+	0,  // 17: headgate.admin.v1.FreezeRequest.why:type_name -> headgate.admin.v1.Why
+	6,  // 18: headgate.admin.v1.FreezeResponse.outcome:type_name -> headgate.admin.v1.Outcome
+	0,  // 19: headgate.admin.v1.UnfreezeRequest.why:type_name -> headgate.admin.v1.Why
+	6,  // 20: headgate.admin.v1.UnfreezeResponse.outcome:type_name -> headgate.admin.v1.Outcome
+	61, // 21: headgate.admin.v1.SetOverrideRequest.until:type_name -> google.protobuf.Timestamp
+	0,  // 22: headgate.admin.v1.SetOverrideRequest.why:type_name -> headgate.admin.v1.Why
+	6,  // 23: headgate.admin.v1.SetOverrideResponse.outcome:type_name -> headgate.admin.v1.Outcome
+	0,  // 24: headgate.admin.v1.DeleteOverrideRequest.why:type_name -> headgate.admin.v1.Why
+	6,  // 25: headgate.admin.v1.DeleteOverrideResponse.outcome:type_name -> headgate.admin.v1.Outcome
+	28, // 26: headgate.admin.v1.ListRulesResponse.rules:type_name -> headgate.admin.v1.Rule
+	29, // 27: headgate.admin.v1.Rule.stable:type_name -> headgate.admin.v1.Version
+	29, // 28: headgate.admin.v1.Rule.candidate:type_name -> headgate.admin.v1.Version
+	61, // 29: headgate.admin.v1.Rule.frozen_until:type_name -> google.protobuf.Timestamp
+	32, // 30: headgate.admin.v1.ListDomainsResponse.domains:type_name -> headgate.admin.v1.Domain
+	33, // 31: headgate.admin.v1.Domain.exempt:type_name -> headgate.admin.v1.Exemption
+	34, // 32: headgate.admin.v1.Domain.freezes:type_name -> headgate.admin.v1.FreezeState
+	61, // 33: headgate.admin.v1.FreezeState.until:type_name -> google.protobuf.Timestamp
+	37, // 34: headgate.admin.v1.ListOverridesResponse.overrides:type_name -> headgate.admin.v1.Override
+	61, // 35: headgate.admin.v1.Override.until:type_name -> google.protobuf.Timestamp
+	40, // 36: headgate.admin.v1.HistoryResponse.entries:type_name -> headgate.admin.v1.HistoryEntry
+	29, // 37: headgate.admin.v1.HistoryEntry.stable:type_name -> headgate.admin.v1.Version
+	29, // 38: headgate.admin.v1.HistoryEntry.candidate:type_name -> headgate.admin.v1.Version
+	61, // 39: headgate.admin.v1.HistoryEntry.time:type_name -> google.protobuf.Timestamp
+	43, // 40: headgate.admin.v1.ListAuditResponse.records:type_name -> headgate.admin.v1.Record
+	61, // 41: headgate.admin.v1.Record.time:type_name -> google.protobuf.Timestamp
+	46, // 42: headgate.admin.v1.ListNodesResponse.nodes:type_name -> headgate.admin.v1.Node
+	61, // 43: headgate.admin.v1.Node.seen:type_name -> google.protobuf.Timestamp
+	46, // 44: headgate.admin.v1.DescribeNodeResponse.nodes:type_name -> headgate.admin.v1.Node
+	49, // 45: headgate.admin.v1.DescribeNodeResponse.lacks:type_name -> headgate.admin.v1.Lack
+	46, // 46: headgate.admin.v1.AwaitResponse.nodes:type_name -> headgate.admin.v1.Node
+	61, // 47: headgate.admin.v1.CreateCredentialRequest.expires:type_name -> google.protobuf.Timestamp
+	58, // 48: headgate.admin.v1.CreateCredentialResponse.credential:type_name -> headgate.admin.v1.Credential
+	58, // 49: headgate.admin.v1.ListCredentialsResponse.credentials:type_name -> headgate.admin.v1.Credential
+	61, // 50: headgate.admin.v1.Credential.created:type_name -> google.protobuf.Timestamp
+	61, // 51: headgate.admin.v1.Credential.expires:type_name -> google.protobuf.Timestamp
+	61, // 52: headgate.admin.v1.Credential.revoked:type_name -> google.protobuf.Timestamp
+	1,  // 53: headgate.admin.v1.AdminService.WhoAmI:input_type -> headgate.admin.v1.WhoAmIRequest
+	4,  // 54: headgate.admin.v1.AdminService.Apply:input_type -> headgate.admin.v1.ApplyRequest
+	8,  // 55: headgate.admin.v1.AdminService.Promote:input_type -> headgate.admin.v1.PromoteRequest
+	10, // 56: headgate.admin.v1.AdminService.Pause:input_type -> headgate.admin.v1.PauseRequest
+	12, // 57: headgate.admin.v1.AdminService.Rollback:input_type -> headgate.admin.v1.RollbackRequest
+	14, // 58: headgate.admin.v1.AdminService.RollbackDomain:input_type -> headgate.admin.v1.RollbackDomainRequest
+	16, // 59: headgate.admin.v1.AdminService.Delete:input_type -> headgate.admin.v1.DeleteRequest
+	18, // 60: headgate.admin.v1.AdminService.Freeze:input_type -> headgate.admin.v1.FreezeRequest
+	20, // 61: headgate.admin.v1.AdminService.Unfreeze:input_type -> headgate.admin.v1.UnfreezeRequest
+	22, // 62: headgate.admin.v1.AdminService.SetOverride:input_type -> headgate.admin.v1.SetOverrideRequest
+	24, // 63: headgate.admin.v1.AdminService.DeleteOverride:input_type -> headgate.admin.v1.DeleteOverrideRequest
+	26, // 64: headgate.admin.v1.AdminService.ListRules:input_type -> headgate.admin.v1.ListRulesRequest
+	30, // 65: headgate.admin.v1.AdminService.ListDomains:input_type -> headgate.admin.v1.ListDomainsRequest
+	35, // 66: headgate.admin.v1.AdminService.ListOverrides:input_type -> headgate.admin.v1.ListOverridesRequest
+	38, // 67: headgate.admin.v1.AdminService.History:input_type -> headgate.admin.v1.HistoryRequest
+	41, // 68: headgate.admin.v1.AdminService.ListAudit:input_type -> headgate.admin.v1.ListAuditRequest
+	44, // 69: headgate.admin.v1.AdminService.ListNodes:input_type -> headgate.admin.v1.ListNodesRequest
+	47, // 70: headgate.admin.v1.AdminService.DescribeNode:input_type -> headgate.admin.v1.DescribeNodeRequest
+	50, // 71: headgate.admin.v1.AdminService.Await:input_type -> headgate.admin.v1.AwaitRequest
+	52, // 72: headgate.admin.v1.AdminService.ReplaceLineage:input_type -> headgate.admin.v1.ReplaceLineageRequest
+	54, // 73: headgate.admin.v1.AdminService.CreateCredential:input_type -> headgate.admin.v1.CreateCredentialRequest
+	56, // 74: headgate.admin.v1.AdminService.ListCredentials:input_type -> headgate.admin.v1.ListCredentialsRequest
+	59, // 75: headgate.admin.v1.AdminService.RevokeCredential:input_type -> headgate.admin.v1.RevokeCredentialRequest
+	2,  // 76: headgate.admin.v1.AdminService.WhoAmI:output_type -> headgate.admin.v1.WhoAmIResponse
+	5,  // 77: headgate.admin.v1.AdminService.Apply:output_type -> headgate.admin.v1.ApplyResponse
+	9,  // 78: headgate.admin.v1.AdminService.Promote:output_type -> headgate.admin.v1.PromoteResponse
+	11, // 79: headgate.admin.v1.AdminService.Pause:output_type -> headgate.admin.v1.PauseResponse
+	13, // 80: headgate.admin.v1.AdminService.Rollback:output_type -> headgate.admin.v1.RollbackResponse
+	15, // 81: headgate.admin.v1.AdminService.RollbackDomain:output_type -> headgate.admin.v1.RollbackDomainResponse
+	17, // 82: headgate.admin.v1.AdminService.Delete:output_type -> headgate.admin.v1.DeleteResponse
+	19, // 83: headgate.admin.v1.AdminService.Freeze:output_type -> headgate.admin.v1.FreezeResponse
+	21, // 84: headgate.admin.v1.AdminService.Unfreeze:output_type -> headgate.admin.v1.UnfreezeResponse
+	23, // 85: headgate.admin.v1.AdminService.SetOverride:output_type -> headgate.admin.v1.SetOverrideResponse
+	25, // 86: headgate.admin.v1.AdminService.DeleteOverride:output_type -> headgate.admin.v1.DeleteOverrideResponse
+	27, // 87: headgate.admin.v1.AdminService.ListRules:output_type -> headgate.admin.v1.ListRulesResponse
+	31, // 88: headgate.admin.v1.AdminService.ListDomains:output_type -> headgate.admin.v1.ListDomainsResponse
+	36, // 89: headgate.admin.v1.AdminService.ListOverrides:output_type -> headgate.admin.v1.ListOverridesResponse
+	39, // 90: headgate.admin.v1.AdminService.History:output_type -> headgate.admin.v1.HistoryResponse
+	42, // 91: headgate.admin.v1.AdminService.ListAudit:output_type -> headgate.admin.v1.ListAuditResponse
+	45, // 92: headgate.admin.v1.AdminService.ListNodes:output_type -> headgate.admin.v1.ListNodesResponse
+	48, // 93: headgate.admin.v1.AdminService.DescribeNode:output_type -> headgate.admin.v1.DescribeNodeResponse
+	51, // 94: headgate.admin.v1.AdminService.Await:output_type -> headgate.admin.v1.AwaitResponse
+	53, // 95: headgate.admin.v1.AdminService.ReplaceLineage:output_type -> headgate.admin.v1.ReplaceLineageResponse
+	55, // 96: headgate.admin.v1.AdminService.CreateCredential:output_type -> headgate.admin.v1.CreateCredentialResponse
+	57, // 97: headgate.admin.v1.AdminService.ListCredentials:output_type -> headgate.admin.v1.ListCredentialsResponse
+	60, // 98: headgate.admin.v1.AdminService.RevokeCredential:output_type -> headgate.admin.v1.RevokeCredentialResponse
+	76, // [76:99] is the sub-list for method output_type
+	53, // [53:76] is the sub-list for method input_type
+	53, // [53:53] is the sub-list for extension type_name
+	53, // [53:53] is the sub-list for extension extendee
+	0,  // [0:53] is the sub-list for field type_name
 }
 
 func init() { file_web_api_adminpb_admin_proto_init() }
