@@ -43,6 +43,7 @@ func command() *cobra.Command {
 		Long: "Controlplane keeps versioned, audited rules in Postgres or SQLite and pushes them to the sidecars.\n\n" +
 			"Every flag can be set in the environment as well: --database-url as HEADGATE_DATABASE_URL.",
 		Args:          cobra.NoArgs,
+		Version:       app.Version(),
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		RunE: func(c *cobra.Command, _ []string) error {

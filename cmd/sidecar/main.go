@@ -38,6 +38,7 @@ func command() *cobra.Command {
 			"and as a check that nginx, Caddy, HAProxy or Traefik asks before they forward (/check on the operations port).\n\n" +
 			"Every flag can be set in the environment as well: --node-id as HEADGATE_NODE_ID.",
 		Args:          cobra.NoArgs,
+		Version:       app.Version(),
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		RunE: func(c *cobra.Command, _ []string) error {

@@ -43,6 +43,7 @@ type App struct {
 	streams  context.Context // of xDS; ended before the gRPC server
 	end      context.CancelFunc
 	stopping atomic.Bool
+	metrics  *prometheus.Registry
 	release  []func() error // in the order of acquisition
 }
 
@@ -60,6 +61,7 @@ func New(ctx context.Context, config Config, log *slog.Logger) (_ *App, err erro
 		}
 	}()
 	registry := prometheus.NewRegistry()
+	a.metrics = registry
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	// Ports and certificates first: a program that cannot have them leaves no new database behind.
 	if err := a.listen(); err != nil {
@@ -128,6 +130,9 @@ func (a *App) GRPCAddr() net.Addr { return a.grpcAt.Addr() }
 
 // HTTPAddr is the address of the HTTP port.
 func (a *App) HTTPAddr() net.Addr { return a.httpAt.Addr() }
+
+// Metrics are what /metrics serves.
+func (a *App) Metrics() *prometheus.Registry { return a.metrics }
 
 // Run serves until ctx ends or a part fails.
 func (a *App) Run(ctx context.Context) error {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"net/http/pprof" //nolint:gosec // what it registers by itself is on a mux that nobody serves
 	"runtime/debug"
 	"time"
 
@@ -15,6 +16,7 @@ import (
 	"google.golang.org/grpc/reflection"
 
 	"github.com/headgate/headgate/rules/rollout"
+	"github.com/headgate/headgate/rules/rollout/access"
 	"github.com/headgate/headgate/web/api"
 	"github.com/headgate/headgate/web/api/adminpb"
 	"github.com/headgate/headgate/web/auth"
@@ -66,23 +68,41 @@ func (a *App) serveGRPC(door *auth.Authenticator, service *rollout.Service, reg 
 	}
 	a.grpc = grpc.NewServer(options...)
 	push.Register(a.streams, a.grpc, a.cache, a.fleet)
-	adminpb.RegisterAdminServiceServer(a.grpc, api.NewServer(service, programVersion()))
+	adminpb.RegisterAdminServiceServer(a.grpc, api.NewServer(service, Version()))
 	grpc_health_v1.RegisterHealthServer(a.grpc, health.NewServer())
 	reflection.Register(a.grpc)
 	return nil
 }
 
-func programVersion() string {
+// Version is that of the program.
+func Version() string {
 	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
 		return info.Main.Version
 	}
 	return "(devel)"
 }
 
+// profile serves Go's profiles to admins: a heap holds the secrets of domains.
+func profile(w http.ResponseWriter, r *http.Request) {
+	if err := access.From(r.Context()).May(access.Admin, ""); err != nil {
+		http.Error(w, err.Error(), http.StatusForbidden)
+		return
+	}
+	switch r.URL.Path {
+	case "/debug/pprof/profile":
+		pprof.Profile(w, r)
+	case "/debug/pprof/trace":
+		pprof.Trace(w, r)
+	default:
+		pprof.Index(w, r) // the others by name
+	}
+}
+
 // serveHTTP prepares metrics and probes. It is ready once the database has been read.
 func (a *App) serveHTTP(door *auth.Authenticator, gatherer prometheus.Gatherer, log *slog.Logger) {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(gatherer, promhttp.HandlerOpts{}))
+	mux.HandleFunc("/debug/pprof/", profile)
 	mux.HandleFunc("GET /livez", func(http.ResponseWriter, *http.Request) {})
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
 		switch _, _, loaded := a.cache.Head(); {

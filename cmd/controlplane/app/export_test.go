@@ -1,6 +1,8 @@
 package app
 
 import (
+	"net/http"
+
 	"google.golang.org/grpc"
 
 	"github.com/headgate/headgate/storage"
@@ -11,3 +13,6 @@ func (a *App) Services() map[string]grpc.ServiceInfo { return a.grpc.GetServiceI
 
 // Store is the database.
 func (a *App) Store() storage.Store { return a.store }
+
+// Profile serves profiles.
+var Profile http.HandlerFunc = profile

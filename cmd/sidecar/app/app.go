@@ -27,6 +27,7 @@ type App struct {
 	client   *subscribe.Client
 	stopping atomic.Bool
 	doors
+	metrics *prometheus.Registry
 	release []func() error // in the order of acquisition
 }
 
@@ -52,6 +53,7 @@ func New(ctx context.Context, config Config, log *slog.Logger) (_ *App, err erro
 		a.log.Warn("the proxy enforces the rules of the first domain only", "enforced", config.Domains[0], "held", config.Domains[1:])
 	}
 	registry := prometheus.NewRegistry()
+	a.metrics = registry
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	limiter, err := a.openLimiter(config, registry, log) //nolint:contextcheck // it outlives the start, and is closed
 	if err != nil {
@@ -106,7 +108,7 @@ func (a *App) subscribe(config Config, sink subscribe.Sink, glass *breakGlass, r
 	}
 	a.release = append(a.release, conn.Close)
 	o := subscribe.Options{
-		Conn: conn, Node: config.NodeID, Program: "headgate-sidecar", Version: programVersion(), Domains: config.Domains,
+		Conn: conn, Node: config.NodeID, Program: "headgate-sidecar", Version: Version(), Domains: config.Domains,
 		Sink: sink, BreakGlass: glass.Reports, Log: log, Registerer: reg,
 	}
 	if config.LastGood != "" {
@@ -136,12 +138,16 @@ func (a *App) defaultNodeID() string {
 	return host + "-" + port
 }
 
-func programVersion() string {
+// Version is that of the program.
+func Version() string {
 	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
 		return info.Main.Version
 	}
 	return "(devel)"
 }
+
+// Metrics are what /metrics serves.
+func (a *App) Metrics() *prometheus.Registry { return a.metrics }
 
 // Run serves until ctx ends or a server fails. The last good rules are in force before the first request is answered.
 func (a *App) Run(ctx context.Context) error {

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/http/pprof" //nolint:gosec // what it registers by itself is on a mux that nobody serves
 	"net/url"
 	"time"
 
@@ -131,6 +132,20 @@ func address(l net.Listener) string {
 	return l.Addr().String()
 }
 
+// profile serves Go's profiles to this machine alone: a heap holds the secrets of domains, and keys of callers.
+func profile(w http.ResponseWriter, r *http.Request) {
+	switch {
+	case !fromHere(r) || !namedByAddress(r):
+		http.Error(w, "profiles are for this machine only", http.StatusForbidden)
+	case r.URL.Path == "/debug/pprof/profile":
+		pprof.Profile(w, r)
+	case r.URL.Path == "/debug/pprof/trace":
+		pprof.Trace(w, r)
+	default:
+		pprof.Index(w, r) // the others by name
+	}
+}
+
 // operations serves metrics and probes. Readiness depends on having rules, never on Redis or the control plane: where
 // the sidecar's readiness is its pod's, an outage of either must not take every service down.
 func (a *App) operations(gatherer prometheus.Gatherer) *http.ServeMux {
@@ -144,6 +159,7 @@ func (a *App) operations(gatherer prometheus.Gatherer) *http.ServeMux {
 			http.Error(w, "no rules yet: neither from the control plane nor from the last good file", http.StatusServiceUnavailable)
 		}
 	}
+	mux.HandleFunc("/debug/pprof/", profile)
 	mux.HandleFunc("GET /livez", func(http.ResponseWriter, *http.Request) {})
 	mux.HandleFunc("GET /startupz", func(w http.ResponseWriter, _ *http.Request) { ready(w, false) })
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) { ready(w, a.stopping.Load()) })

@@ -16,3 +16,6 @@ func FreezeDoor(engine *enforce.Engine, path string, changed func(), log *slog.L
 	(&freezeDoor{glass: glass, domains: domains}).register(mux)
 	return mux, glass.Reports
 }
+
+// Profile serves profiles.
+var Profile http.HandlerFunc = profile

@@ -337,3 +337,15 @@ func TestFreezeIsNotTakenUnderAForeignName(t *testing.T) {
 		}
 	}
 }
+
+func TestProfilesAreForThisMachineOnly(t *testing.T) {
+	t.Parallel()
+	for peer, want := range map[string]int{"127.0.0.1:1": 200, "192.0.2.1:1": 403} {
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/debug/pprof/goroutine?debug=1", nil)
+		r.RemoteAddr, r.Host = peer, "127.0.0.1:8082"
+		w := httptest.NewRecorder()
+		if app.Profile(w, r); w.Code != want {
+			t.Errorf("from %s: %d, want %d", peer, w.Code, want)
+		}
+	}
+}
