@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
-	"net/http/pprof" //nolint:gosec // what it registers by itself is on a mux that nobody serves
+	"net/http/pprof"
 	"runtime/debug"
 	"time"
 

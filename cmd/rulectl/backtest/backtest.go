@@ -31,7 +31,7 @@ type Options struct {
 
 // Run replays a log. On an error there is no result.
 func Run(ctx context.Context, log io.Reader, o Options) (result Result, err error) {
-	r, err := newRun(o)
+	r, err := newRun(o) //nolint:contextcheck // its store is open until Close
 	if err != nil {
 		return Result{}, err
 	}

@@ -50,25 +50,31 @@ func (a *app) applyCommand() *cobra.Command {
 	a.filesFlag(cmd)
 	a.changeFlags(cmd)
 	a.yesFlag(cmd, "do what takes effect at once, and take limits that change tenfold, without asking")
+	f.register(cmd)
+	cmd.Flags().BoolVar(&f.dryRun, "dry-run", false, "only show what would be done; diff says it in more words")
+	return cmd
+}
+
+// register registers the flags that diff has too.
+func (f *applyFlags) register(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.stage, "stage", stageShadow, "shadow, or enforce: in force for everybody at once")
 	cmd.Flags().BoolVar(&f.replace, "replace", false, "replace candidates that already bind for some keys; the new ones start in shadow")
 	cmd.Flags().BoolVar(&f.again, "again", false, "take specs that were rolled back from")
 	cmd.Flags().BoolVar(&f.prune, "prune", false, "delete the rules, exemptions and the shard of the files' domains that the files do not name")
-	cmd.Flags().BoolVar(&f.dryRun, "dry-run", false, "only show what would be done")
-	return cmd
 }
 
-func (a *app) apply(ctx context.Context, f applyFlags) error {
+// applyRequest reads the files, and returns them with the request that applies them.
+func (a *app) applyRequest(f applyFlags) ([]rulefile.File, *adminpb.ApplyRequest, error) {
 	if f.stage != stageShadow && f.stage != stageEnforce {
-		return usagef("--stage %q is not known: use shadow or enforce; to bind for some keys, promote", f.stage)
+		return nil, nil, usagef("--stage %q is not known: use shadow or enforce; to bind for some keys, promote", f.stage)
 	}
 	files, err := a.readFiles()
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
 	req := &adminpb.ApplyRequest{
 		Files: make([]*adminpb.File, len(files)), Why: a.why(), Replace: f.replace, Again: f.again, Prune: f.prune,
-		Enforce: f.stage == stageEnforce, Confirmed: a.yes,
+		Enforce: f.stage == stageEnforce, Confirmed: a.yes.given(),
 	}
 	total := 0
 	for i, f := range files {
@@ -76,7 +82,15 @@ func (a *app) apply(ctx context.Context, f applyFlags) error {
 		total += len(f.Content)
 	}
 	if total > maxTotal {
-		return fmt.Errorf("the files have %d MiB together; at most %d MiB are taken at once: name fewer", total>>20, maxTotal>>20)
+		return nil, nil, fmt.Errorf("the files have %d MiB together; at most %d MiB are taken at once: name fewer", total>>20, maxTotal>>20)
+	}
+	return files, req, nil
+}
+
+func (a *app) apply(ctx context.Context, f applyFlags) error {
+	files, req, err := a.applyRequest(f)
+	if err != nil {
+		return err
 	}
 	if f.dryRun {
 		outcomes, err := a.dryRun(ctx, req, files)
@@ -85,12 +99,10 @@ func (a *app) apply(ctx context.Context, f applyFlags) error {
 		}
 		return a.showDryRun(outcomes)
 	}
-	if !a.yes && atOnce(req, files) {
-		if err := a.askFirst(ctx, req, files); err != nil {
-			return err
-		}
+	if err := a.askFirst(ctx, req, files); err != nil {
+		return err
 	}
-	return a.change(ctx, change{next: nextStep, do: func(ctx context.Context, client adminpb.AdminServiceClient) ([]*adminpb.Outcome, error) {
+	return a.change(ctx, change{what: "apply " + names(fileNames(files)), next: nextStep, do: func(ctx context.Context, client adminpb.AdminServiceClient) ([]*adminpb.Outcome, error) {
 		resp, err := client.Apply(ctx, req)
 		a.showProblems(err, files)
 		return resp.GetOutcomes(), err
@@ -107,8 +119,15 @@ func atOnce(req *adminpb.ApplyRequest, files []rulefile.File) bool {
 	return err != nil || slices.ContainsFunc(sets, func(s rulefile.RuleSet) bool { return s.Shard != nil || len(s.Exempt) > 0 })
 }
 
-// askFirst shows what would be done, and asks where some of it takes effect at once.
+// askFirst shows what would be done, and asks: where some of it takes effect at once, and in a protected context always.
 func (a *app) askFirst(ctx context.Context, req *adminpb.ApplyRequest, files []rulefile.File) error {
+	if err := a.settle(); err != nil {
+		return err
+	}
+	protected := a.context != nil && a.context.Protected && a.yes.name() == ""
+	if !protected && (a.yes.given() || !atOnce(req, files)) {
+		return nil
+	}
 	outcomes, err := a.dryRun(ctx, req, files)
 	if err != nil {
 		return err
@@ -121,7 +140,7 @@ func (a *app) askFirst(ctx context.Context, req *adminpb.ApplyRequest, files []r
 			}
 		}
 	}
-	if len(what) == 0 {
+	if len(what) == 0 && !protected {
 		return nil
 	}
 	if a.io.Interactive {
@@ -129,7 +148,18 @@ func (a *app) askFirst(ctx context.Context, req *adminpb.ApplyRequest, files []r
 	} else if err := a.showDryRun(outcomes); err != nil {
 		return err
 	}
+	if len(what) == 0 {
+		return a.allow("apply " + names(fileNames(files)))
+	}
 	return a.confirm(fmt.Sprintf("change at once, without shadow: %s", names(what)))
+}
+
+func fileNames(files []rulefile.File) []string {
+	list := make([]string, len(files))
+	for i, f := range files {
+		list[i] = f.Name
+	}
+	return list
 }
 
 // names lists the first few.
@@ -152,11 +182,10 @@ func (a *app) dryRun(ctx context.Context, req *adminpb.ApplyRequest, files []rul
 }
 
 func (a *app) showDryRun(outcomes []*adminpb.Outcome) error {
-	if a.output == outputJSON {
+	if a.structured() {
 		return printList(a, "ChangeList", changeItems(outcomes, nil))
 	}
-	printOutcomes(a.io.Out, outcomes)
-	return nil
+	return a.showOutcomes(outcomes)
 }
 
 // showProblems prints what the server found wrong with the files, beside the lines, which are here.

@@ -62,7 +62,7 @@ func (a *app) listAudit(ctx context.Context, req *adminpb.ListAuditRequest) erro
 		return err
 	}
 	records := resp.GetRecords()
-	if a.output == outputJSON {
+	if a.structured() {
 		items := make([]recordItem, len(records))
 		for i, r := range records {
 			items[i] = newRecordItem(recordOf(r))

@@ -223,8 +223,8 @@ func (a *app) reportVerification(v *verification, err error) error {
 		a.advise(fmt.Sprintf("%s before it are in order; keep the database as it is, and compare it with a backup and with exports", count(int(v.Records), "record")))
 	}
 	switch {
-	case a.output == outputJSON:
-		if err := a.printJSON(result); err != nil {
+	case a.structured():
+		if err := a.printData(result); err != nil {
 			return err
 		}
 	case err != nil:

@@ -90,8 +90,8 @@ func (a *app) backtest(ctx context.Context, f backtestFlags) error {
 	if result.Lines > 0 && result.Malformed == result.Lines {
 		a.advise("no line is of the format " + f.format + "; the formats are combined and json: see rulectl backtest --help")
 	}
-	if a.output == outputJSON {
-		return a.printJSON(result)
+	if a.structured() {
+		return a.printData(result)
 	}
 	_, err = io.WriteString(a.io.Out, backtestText(&result))
 	return err

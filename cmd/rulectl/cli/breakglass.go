@@ -15,8 +15,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// maxAnswer bounds what is read of a sidecar's answer.
-const maxAnswer = 1 << 20
+// maxAnswer bounds what is read of a sidecar's answer, in bytes: the metrics of ten thousand rules are a fifth of it.
+const maxAnswer = 64 << 20
 
 // A glass is a freeze, or its end, at one sidecar's operations port.
 type glass struct {
@@ -53,11 +53,11 @@ func (a *app) breakGlass(ctx context.Context, address string, g glass) error {
 	if a.message != "" || a.wait || a.expect != 0 {
 		fmt.Fprintln(a.io.Err, "note: a sidecar itself keeps no message, and has no --wait and no --expect-revision: they are passed over")
 	}
-	answer, err := a.askSidecar(ctx, address, http.MethodPost, path, form)
-	if err != nil {
+	var answer sidecarAnswer
+	if err := a.askSidecar(ctx, address, http.MethodPost, path, form, &answer); err != nil {
 		return err
 	}
-	if err := a.showSidecarFreezes(answer); err != nil {
+	if err := a.showSidecarFreezes(&answer); err != nil {
 		return err
 	}
 	fmt.Fprintln(a.io.Err, "this sidecar alone; it tells the control plane when that is there; see: rulectl sidecar freezes "+address)
@@ -71,11 +71,11 @@ func (a *app) sidecarFreezesCommand() *cobra.Command {
 		Example: "  rulectl sidecar freezes 10.0.0.7:8082",
 		Args:    cobra.ExactArgs(1),
 		RunE: a.run(func(ctx context.Context, args []string) error {
-			answer, err := a.askSidecar(ctx, args[0], http.MethodGet, "/freezes", nil)
-			if err != nil {
+			var answer sidecarAnswer
+			if err := a.askSidecar(ctx, args[0], http.MethodGet, "/freezes", nil, &answer); err != nil {
 				return err
 			}
-			return a.showSidecarFreezes(answer)
+			return a.showSidecarFreezes(&answer)
 		}),
 	}
 }
@@ -84,7 +84,7 @@ func (a *app) showSidecarFreezes(answer *sidecarAnswer) error {
 	if answer.Warning != "" {
 		fmt.Fprintf(a.io.Err, "⚠ %s\n", oneLine(answer.Warning))
 	}
-	if a.output == outputJSON {
+	if a.structured() {
 		return printList(a, "FreezeList", answer.Freezes)
 	}
 	if len(answer.Freezes) == 0 {
@@ -106,39 +106,49 @@ func (a *app) showSidecarFreezes(answer *sidecarAnswer) error {
 	return err
 }
 
-// askSidecar asks an operations port directly: neither a proxy nor a redirection is followed.
-func (a *app) askSidecar(ctx context.Context, address, method, path string, form url.Values) (*sidecarAnswer, error) {
+func (s *sidecarAnswer) wrong() string { return s.Error }
+
+// askSidecar asks an operations port, which answers in JSON, be it with what is wrong.
+func (a *app) askSidecar(ctx context.Context, address, method, path string, form url.Values, answer interface{ wrong() string }) error {
 	if _, _, err := net.SplitHostPort(address); err != nil {
-		return nil, usagef("%q is not HOST:PORT of a sidecar's operations port", address)
+		return usagef("%q is not HOST:PORT of a sidecar's operations port", address)
 	}
+	status, body, err := a.callSidecar(ctx, address, method, path, form)
+	if err != nil {
+		a.complain("no sidecar answers at %s: %s", address, err)
+		a.advise("name the operations port of a sidecar, HOST:PORT (its --ops-listen)")
+		return explained{a.failure}
+	}
+	if json.Unmarshal(body, answer) != nil || status != http.StatusOK && answer.wrong() == "" {
+		return fmt.Errorf("%s answers with %d %s, and not as the operations port of a sidecar does", address, status, http.StatusText(status))
+	}
+	switch status {
+	case http.StatusOK:
+		return nil
+	case http.StatusUnauthorized, http.StatusForbidden:
+		a.complain("sidecar %s: %s", address, answer.wrong())
+		return explained{exitAuth}
+	}
+	return fmt.Errorf("sidecar %s: %s", address, answer.wrong())
+}
+
+// callSidecar asks directly: neither a proxy nor a redirection is followed.
+func (a *app) callSidecar(ctx context.Context, address, method, path string, form url.Values) (status int, body []byte, err error) {
 	ctx, cancel := context.WithTimeout(ctx, a.timeout)
 	defer cancel()
 	at := url.URL{Scheme: "http", Host: address, Path: path}
 	req, err := http.NewRequestWithContext(ctx, method, at.String(), strings.NewReader(form.Encode()))
 	if err != nil {
-		return nil, usagef("%q is not HOST:PORT of a sidecar's operations port", address)
+		return 0, nil, usagef("%q is not HOST:PORT of a sidecar's operations port", address)
 	}
 	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 	transport := &http.Transport{}
 	defer transport.CloseIdleConnections()
 	resp, err := transport.RoundTrip(req)
 	if err != nil {
-		a.complain("no sidecar answers at %s: %s", address, err)
-		a.advise("name the operations port of a sidecar, HOST:PORT (its --ops-listen)")
-		return nil, explained{exitFailed}
+		return 0, nil, err
 	}
 	defer func() { _ = resp.Body.Close() }()
-	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
-	var answer sidecarAnswer
-	if err != nil || json.Unmarshal(body, &answer) != nil || resp.StatusCode != http.StatusOK && answer.Error == "" {
-		return nil, fmt.Errorf("%s answers with %s, and not as the operations port of a sidecar does", address, resp.Status)
-	}
-	switch resp.StatusCode {
-	case http.StatusOK:
-		return &answer, nil
-	case http.StatusUnauthorized, http.StatusForbidden:
-		a.complain("sidecar %s: %s", address, answer.Error)
-		return nil, explained{exitAuth}
-	}
-	return nil, fmt.Errorf("sidecar %s: %s", address, answer.Error)
+	body, err = io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
+	return resp.StatusCode, body, err
 }

@@ -18,6 +18,7 @@ func (a *app) why() *adminpb.Why {
 
 // A change is one call that changes something, and the hint that follows it, about the first thing that it changed.
 type change struct {
+	what string // as in "promote a/x to 10%"
 	do   func(context.Context, adminpb.AdminServiceClient) ([]*adminpb.Outcome, error)
 	next func(*adminpb.Step) string
 }
@@ -25,6 +26,9 @@ type change struct {
 // change makes the change, waits for the fleet where that is asked for, and says what became of each rule. Once the
 // change is stored, its outcome is printed whatever happens then.
 func (a *app) change(ctx context.Context, c change) error {
+	if err := a.allow(c.what); err != nil {
+		return err
+	}
 	client, closeConn, err := a.connect()
 	if err != nil {
 		return err
@@ -38,15 +42,15 @@ func (a *app) change(ctx context.Context, c change) error {
 		return err
 	}
 	a.changing = false
-	if a.output == outputTable {
-		printOutcomes(a.io.Out, outcomes)
+	if err := a.showOutcomes(outcomes); err != nil {
+		return err
 	}
 	var waits []*wait
 	var waitErr error
 	if a.wait {
 		waits, waitErr = a.awaitAll(ctx, client, outcomes)
 	}
-	if a.output == outputJSON {
+	if a.structured() {
 		return firstOf(printList(a, "ChangeList", changeItems(outcomes, waits)), waitErr)
 	}
 	if waitErr == nil {
@@ -67,6 +71,21 @@ func firstOf(errs ...error) error {
 		}
 	}
 	return nil
+}
+
+// showOutcomes prints what was done, unless that follows as JSON.
+func (a *app) showOutcomes(outcomes []*adminpb.Outcome) error {
+	if a.output != outputName {
+		if !a.structured() {
+			printOutcomes(a.io.Out, outcomes)
+		}
+		return nil
+	}
+	var steps []*adminpb.Step
+	for _, o := range outcomes {
+		steps = append(steps, o.GetSteps()...)
+	}
+	return printNames(a, steps, (*adminpb.Step).GetRule)
 }
 
 func printOutcomes(w io.Writer, outcomes []*adminpb.Outcome) {

@@ -66,7 +66,7 @@ func runScripts(t *testing.T, names ...string) {
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"exits": exits, "node": node, "audit": audit, "normal": normal, "edit": edit, "anchor": anchor, "id": id,
-			"secured": secured(t), "sidecar": sidecar, "asked": asked, "pushed": pushed,
+			"secured": secured(t), "sidecar": sidecar, "asked": asked, "store-away": storeAway, "mode": mode, "pushed": pushed,
 		},
 	}
 	for _, name := range names {
@@ -118,8 +118,18 @@ func audit(ts *testscript.TestScript, _ bool, _ []string) {
 	}
 }
 
+// mode demands the permissions of a file: mode 600 FILE.
+func mode(ts *testscript.TestScript, _ bool, args []string) {
+	info, err := os.Stat(ts.MkAbs(args[1]))
+	ts.Check(err)
+	if got := fmt.Sprintf("%o", info.Mode().Perm()); got != args[0] {
+		ts.Fatalf("%s has the mode %s, want %s", args[1], got, args[0])
+	}
+}
+
 var (
 	variable = regexp.MustCompile(`("(?:uid|seen)": )"[^"]*"`)
+	yamlUID  = regexp.MustCompile(`(?m)^uid: .*$`)
 	ages     = regexp.MustCompile(`\b(\d+m)?\d+s ago`)
 )
 
@@ -129,6 +139,7 @@ func normal(ts *testscript.TestScript, neg bool, args []string) {
 		ts.Fatalf("usage: normal stdout|stderr FILE")
 	}
 	text := variable.ReplaceAllString(ts.ReadFile(args[0]), `$1"…"`)
+	text = yamlUID.ReplaceAllString(text, "uid: …")
 	text = ages.ReplaceAllString(text, "0s ago")
 	ts.Check(os.WriteFile(ts.MkAbs(args[1]), []byte(text), 0o600))
 }
@@ -138,6 +149,7 @@ func TestScripts(t *testing.T) {
 	runScripts(t, "validate", "fmt", "explain", "apply", "refused", "conflict", "get", "promote", "rollback", "sidecars", "wait", "no-server", "usage")
 	runScripts(t, "apply-guards", "life", "rollback-domain", "freeze", "breakglass", "override")
 	runScripts(t, "domains", "history", "audit", "sidecar-describe", "watch", "token")
+	runScripts(t, "config", "protected", "login", "output", "diff", "describe", "inspect", "doctor", "completion", "man")
 }
 
 func TestC16MisspeltKeyIsNamedAndNothingIsStored(t *testing.T) {

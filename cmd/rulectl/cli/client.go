@@ -32,6 +32,9 @@ func (a *app) connect() (adminpb.AdminServiceClient, func(), error) {
 
 // dialOptions are for every connection to the control plane: who asks, and errors as package rules knows them.
 func (a *app) dialOptions() ([]grpc.DialOption, error) {
+	if err := a.settle(); err != nil {
+		return nil, err
+	}
 	if a.server == "" {
 		return nil, usagef("--server is empty: name the control plane as HOST:PORT")
 	}
@@ -72,14 +75,20 @@ func (a *app) actor() string {
 	return a.io.Getenv("USER")
 }
 
-// ruleName reads RULE: DOMAIN/NAME, or a name when -d names the domain.
+// ruleName reads RULE: DOMAIN/NAME, or a name when -d, or else the context, names the domain.
 func (a *app) ruleName(arg string) (domain, name string, err error) {
 	domain, name, found := strings.Cut(arg, "/")
 	switch {
-	case !found && a.domain == "":
-		return "", "", usagef("rule %q has no domain: write DOMAIN/%s, or name the domain with -d", arg, arg)
-	case !found:
+	case !found && a.domain != "":
 		return a.domain, arg, nil
+	case !found:
+		if err := a.settle(); err != nil {
+			return "", "", err
+		}
+		if a.context == nil || a.context.Domain == "" {
+			return "", "", usagef("rule %q has no domain: write DOMAIN/%s, or name the domain with -d", arg, arg)
+		}
+		return a.context.Domain, arg, nil
 	case a.domain != "" && a.domain != domain:
 		return "", "", usagef("rule %q is not in the domain %q that -d names", arg, a.domain)
 	case domain == "" || name == "" || strings.Contains(name, "/"):

@@ -27,7 +27,7 @@ func (a *app) deleteCommand() *cobra.Command {
 }
 
 func (a *app) deleteRule(ctx context.Context, rule string) error {
-	if !a.yes {
+	if !a.yes.given() {
 		list, err := a.findRules(ctx, []string{rule})
 		if err != nil {
 			return err
@@ -41,7 +41,7 @@ func (a *app) deleteRule(ctx context.Context, rule string) error {
 		}
 	}
 	next := func(step *adminpb.Step) string { return "to undo: rulectl rollback " + step.GetRule() }
-	return a.changeRule(ctx, rule, next, func(ctx context.Context, client adminpb.AdminServiceClient, domain, name string) ([]*adminpb.Outcome, error) {
+	return a.changeRule(ctx, change{what: "delete %s", next: next}, rule, func(ctx context.Context, client adminpb.AdminServiceClient, domain, name string) ([]*adminpb.Outcome, error) {
 		return one(client.Delete(ctx, &adminpb.DeleteRequest{Domain: domain, Rule: name, Why: a.why()}))
 	})
 }

@@ -2,10 +2,14 @@
 // has it, and shows where things stand.
 //
 // Data goes to standard output and everything else to standard error; "-o json" prints a stable shape for programs. The
-// exit code says what kind of end it was (see [Run]). The package reads no global state but the files it is told to
-// read, and the names of the operating system's user and of the host.
+// exit code says what kind of end it was (see [Run]). The package reads no global state but the configuration and the
+// files it is told to read, and the names of the operating system's user and of the host.
 //
-// What cannot be overlooked is asked first where somebody sits at a terminal, and needs --yes elsewhere. Three commands
-// do without the admin API: watch is a sidecar that enforces nothing, freeze --sidecar speaks with one sidecar when there
-// is no control plane, and audit verify seals the records again, so that the control plane need not be believed.
+// Which control plane that is, and how it is spoken with, is said by flags, by the environment and by a context of the
+// user's configuration, in this order.
+//
+// What cannot be overlooked is asked first where somebody sits at a terminal, and needs --yes elsewhere. Some commands do
+// without the admin API: watch is a sidecar that enforces nothing, freeze --sidecar and inspect speak with one sidecar
+// when there is no control plane, and audit verify seals the records again, so that the control plane need not be
+// believed.
 package cli

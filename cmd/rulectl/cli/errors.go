@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/spf13/cobra"
+
 	"github.com/headgate/headgate/rules"
 	"github.com/headgate/headgate/xds/rpcstatus"
 )
@@ -33,7 +35,7 @@ type explained struct{ code int }
 func (e explained) Error() string { return fmt.Sprintf("exit code %d", e.code) }
 
 // finish prints what went wrong, where, and what can be done, and returns the exit code.
-func (a *app) finish(ctx context.Context, err error) int {
+func (a *app) finish(ctx context.Context, cmd *cobra.Command, err error) int {
 	var done explained
 	switch {
 	case err == nil:
@@ -48,7 +50,10 @@ func (a *app) finish(ctx context.Context, err error) int {
 	var usage usageError
 	if !a.started || errors.As(err, &usage) {
 		a.complain("%s", err)
-		a.advise("see: rulectl --help")
+		if cmd.Runnable() && !cmd.HasSubCommands() {
+			a.advise("usage: " + cmd.UseLine())
+		}
+		a.advise("see: " + cmd.CommandPath() + " --help")
 		return exitUsage
 	}
 	return a.explain(err)
@@ -59,16 +64,19 @@ func (a *app) explain(err error) int {
 	switch {
 	case errors.As(err, &invalid):
 		a.complain("the rules are not valid, and nothing was stored: %s", count(len(invalid.Problems), "error"))
-		return exitFailed
+		return a.failure
 	case errors.Is(err, rules.ErrUnavailable) && !rpcstatus.Answered(err):
 		a.explainConnection(err)
-		return exitFailed
+		return a.failure
 	case errors.Is(err, context.DeadlineExceeded):
 		a.complain("the control plane at %s did not answer within %s", a.server, a.timeout)
 		a.adviseLook()
-		return exitFailed
+		return a.failure
 	case errors.Is(err, rules.ErrUnauthenticated):
 		a.complain("%s", err)
+		if a.context != nil && a.context.TokenFile != "" {
+			a.advise("log in with a token: rulectl login --context " + a.context.Name)
+		}
 		a.advise("say who you are: --token-file FILE (also RULECTL_TOKEN_FILE, or the token itself in HEADGATE_TOKEN),",
 			"or --tls-cert FILE --tls-key FILE; an admin makes a token with: rulectl token create")
 		return exitAuth
@@ -87,10 +95,10 @@ func (a *app) explain(err error) int {
 	case errors.Is(err, rules.ErrNotFound):
 		a.complain("%s", err)
 		a.advise("see what there is: " + cmp.Or(a.lists, "rulectl get rules"))
-		return exitFailed
+		return a.failure
 	}
 	a.complain("%s", err)
-	return exitFailed
+	return a.failure
 }
 
 // explainConnection says why there is no answer. Only gRPC's texts tell the cases apart; a wording that this does not

@@ -122,7 +122,7 @@ func (a *app) summarize() error {
 			items = append(items, summaryItem{set.Domain + "/" + set.Rules[i].Name, rules.Summary(&set.Rules[i].Spec)})
 		}
 	}
-	if a.output == outputJSON {
+	if a.structured() {
 		return printList(a, "SummaryList", items)
 	}
 	for _, item := range items {

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"path"
 	"strings"
 	"time"
 
@@ -62,12 +63,9 @@ func (a *app) freeze(ctx context.Context, target string, f freezeFlags) error {
 	if f.sidecar != "" {
 		return a.breakGlass(ctx, f.sidecar, glass{domain: domain, rule: rule, length: time.Duration(f.length), includingClosed: f.includingClosed})
 	}
-	what := domain
-	if rule != "" {
-		what += "/" + rule
-	}
+	what := path.Join(domain, rule)
 	next := func(*adminpb.Step) string { return "it ends by itself; to end it now: rulectl unfreeze " + what }
-	return a.change(ctx, change{next: next, do: func(ctx context.Context, client adminpb.AdminServiceClient) ([]*adminpb.Outcome, error) {
+	return a.change(ctx, change{what: "freeze " + what, next: next, do: func(ctx context.Context, client adminpb.AdminServiceClient) ([]*adminpb.Outcome, error) {
 		return one(client.Freeze(ctx, &adminpb.FreezeRequest{
 			Domain: domain, Rule: rule, For: durationpb.New(time.Duration(f.length)), IncludingClosed: f.includingClosed, Why: a.why(),
 		}))
@@ -114,7 +112,7 @@ func (a *app) unfreeze(ctx context.Context, target, sidecar string) error {
 		return a.breakGlass(ctx, sidecar, glass{domain: domain, rule: rule})
 	}
 	next := func(*adminpb.Step) string { return "next: rulectl get domains -d " + domain }
-	return a.change(ctx, change{next: next, do: func(ctx context.Context, client adminpb.AdminServiceClient) ([]*adminpb.Outcome, error) {
+	return a.change(ctx, change{what: "unfreeze " + path.Join(domain, rule), next: next, do: func(ctx context.Context, client adminpb.AdminServiceClient) ([]*adminpb.Outcome, error) {
 		return one(client.Unfreeze(ctx, &adminpb.UnfreezeRequest{Domain: domain, Rule: rule, Why: a.why()}))
 	}})
 }

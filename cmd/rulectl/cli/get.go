@@ -26,6 +26,7 @@ func (a *app) getCommand() *cobra.Command {
 		RunE:    a.run(a.getRules),
 	}
 	a.domainFlag(of, "only the rules of this domain")
+	hasNames(of)
 	return group(&cobra.Command{Use: "get", Short: "Show things as they stand", GroupID: groupLook}, of, a.getDomainsCommand())
 }
 
@@ -39,23 +40,31 @@ func (a *app) getRules(ctx context.Context, args []string) error {
 		items[i] = newRuleItem(r)
 	}
 	switch {
-	case a.output == outputJSON && len(args) == 1:
-		return a.printJSON(struct {
+	case a.structured() && len(args) == 1:
+		return a.printData(struct {
 			APIVersion string `json:"apiVersion"`
 			Kind       string `json:"kind"`
 			ruleItem
 		}{apiVersion, "Rule", items[0]})
-	case a.output == outputJSON:
+	case a.structured():
 		return printList(a, "RuleList", items)
+	case a.output == outputName:
+		return printNames(a, items, func(r ruleItem) string { return r.Domain + "/" + r.Name })
 	case len(items) == 0:
 		a.nothing("rules", "make one with: rulectl apply -f FILE")
 		return nil
 	}
+	header := []string{"NAME", "STAGE", "STABLE", "CANDIDATE", "KEY", "LIMIT", "REVISION", "OWNER"}
+	if a.output == outputWide {
+		header = append(header, "UID", "SUMMARY")
+	}
 	rows := make([][]string, len(items))
 	for i, item := range items {
 		rows[i] = item.row()
+		if a.output == outputWide {
+			rows[i] = append(rows[i], item.UID, summary(newest(list[i])))
+		}
 	}
-	header := []string{"NAME", "STAGE", "STABLE", "CANDIDATE", "KEY", "LIMIT", "REVISION", "OWNER"}
 	_, err = fmt.Fprint(a.io.Out, withNotes(renderTable(header, rows, "REVISION"), func(i int) []string { return items[i].notes(time.Now()) }))
 	return err
 }
@@ -184,7 +193,10 @@ func becomes(stable, candidate string) string {
 // said is what a table shows of a spec. It is read leniently, so that an older rulectl shows what it knows of a newer
 // spec.
 type said struct {
-	Owner  string    `json:"owner"`
+	Owner string `json:"owner"`
+
+	Description string `json:"description"`
+
 	Key    []keyPart `json:"key"`
 	Limits []struct {
 		Name   string            `json:"name"`

@@ -29,6 +29,7 @@ func (a *app) getDomainsCommand() *cobra.Command {
 		}),
 	}
 	a.domainFlag(cmd, "only this domain")
+	hasNames(cmd)
 	return cmd
 }
 
@@ -79,17 +80,26 @@ func (a *app) getDomains(ctx context.Context, named bool) error {
 		items[i] = newDomainItem(d, has[d.GetName()])
 	}
 	switch {
-	case a.output == outputJSON:
+	case a.structured():
 		return printList(a, "DomainList", items)
+	case a.output == outputName:
+		return printNames(a, items, func(d domainItem) string { return d.Domain })
 	case len(items) == 0:
 		a.nothing("domains", "the first rule makes one: rulectl apply -f FILE")
 		return nil
 	}
 	rows := make([][]string, len(items))
+	header := []string{"DOMAIN", "REVISION", "RULES", "SHARD", "EXEMPT", "FROZEN"}
+	if a.output == outputWide {
+		header = append(header, "SETTINGS REVISION")
+	}
 	for i := range items {
 		rows[i] = items[i].row()
+		if a.output == outputWide {
+			rows[i] = append(rows[i], number(items[i].SettingsRevision))
+		}
 	}
-	table := renderTable([]string{"DOMAIN", "REVISION", "RULES", "SHARD", "EXEMPT", "FROZEN"}, rows, "REVISION", "RULES")
+	table := renderTable(header, rows, "REVISION", "RULES", "SETTINGS REVISION")
 	_, err = fmt.Fprint(a.io.Out, withNotes(table, func(i int) []string { return items[i].notes(time.Now()) }))
 	return err
 }

@@ -49,14 +49,10 @@ func (a *app) history(ctx context.Context, rule string) error {
 		return err
 	}
 	entries := resp.GetEntries()
-	if a.output == outputJSON {
+	if a.structured() {
 		items := make([]historyItem, len(entries))
 		for i, e := range entries {
-			items[i] = historyItem{
-				Revision: e.GetRevision(), Time: timeJSON(e.GetTime()), Actor: e.GetActor(), Verified: e.GetVerified(), Action: e.GetAction(),
-				State: e.GetState(), Percent: float64(e.GetPercent()) / 100, Message: e.GetMessage(),
-				Stable: newVersionItem(e.GetStable()), Candidate: newVersionItem(e.GetCandidate()),
-			}
+			items[i] = newHistoryItem(e)
 		}
 		return printList(a, "HistoryList", items)
 	}
@@ -69,6 +65,14 @@ func (a *app) history(ctx context.Context, rule string) error {
 	header := []string{"REVISION", "TIME", "ACTOR", "ACTION", "STATE", "MESSAGE"}
 	_, err = fmt.Fprint(a.io.Out, renderTable(header, rows, "REVISION"))
 	return err
+}
+
+func newHistoryItem(e *adminpb.HistoryEntry) historyItem {
+	return historyItem{
+		Revision: e.GetRevision(), Time: timeJSON(e.GetTime()), Actor: e.GetActor(), Verified: e.GetVerified(), Action: e.GetAction(),
+		State: e.GetState(), Percent: float64(e.GetPercent()) / 100, Message: e.GetMessage(),
+		Stable: newVersionItem(e.GetStable()), Candidate: newVersionItem(e.GetCandidate()),
+	}
 }
 
 // actorText marks a name that nobody has verified.

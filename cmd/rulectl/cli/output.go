@@ -1,13 +1,18 @@
 package cli
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 	"time"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/spf13/cobra"
+	yaml "go.yaml.in/yaml/v3"
 )
 
 // output is the value of -o.
@@ -15,7 +20,10 @@ type output string
 
 const (
 	outputTable output = "table"
+	outputWide  output = "wide" // a table with more columns, where there are more
 	outputJSON  output = "json"
+	outputYAML  output = "yaml" // the same as JSON
+	outputName  output = "name" // a line for each thing, as other commands take it
 )
 
 func (o *output) String() string { return string(*o) }
@@ -26,14 +34,43 @@ func (o *output) Type() string { return "FORMAT" }
 // Set reads the flag.
 func (o *output) Set(value string) error {
 	switch v := output(value); v {
-	case outputTable, outputJSON:
+	case outputTable, outputWide, outputJSON, outputYAML, outputName:
 		*o = v
 		return nil
 	}
-	return fmt.Errorf("%q is not known: use table or json", value)
+	return fmt.Errorf("%q is not known: use table, wide, json, yaml or name", value)
 }
 
-// apiVersion names the shape of what -o json prints. Fields are added to it, never renamed or removed.
+// structured reports that a program reads what is printed.
+func (a *app) structured() bool { return a.output == outputJSON || a.output == outputYAML }
+
+// hasNames lets a command take -o name.
+func hasNames(cmd *cobra.Command) {
+	if cmd.Annotations == nil {
+		cmd.Annotations = map[string]string{}
+	}
+	cmd.Annotations["names"] = "yes"
+}
+
+// checkOutput refuses -o name where nothing has a name.
+func (a *app) checkOutput(cmd *cobra.Command) error {
+	if a.output == outputName && cmd.Annotations["names"] == "" {
+		return usagef("-o name: %s lists nothing that has a name: use table, json or yaml", cmd.CommandPath())
+	}
+	return nil
+}
+
+// printNames prints a line for each name.
+func printNames[T any](a *app, list []T, name func(T) string) error {
+	var b strings.Builder
+	for _, item := range list {
+		b.WriteString(oneLine(name(item)) + "\n")
+	}
+	_, err := io.WriteString(a.io.Out, b.String())
+	return err
+}
+
+// apiVersion names the shape of what -o json and -o yaml print. Fields are added to it, never renamed or removed.
 const apiVersion = "rulectl/v1"
 
 type listJSON[T any] struct {
@@ -47,17 +84,46 @@ func printList[T any](a *app, kind string, items []T) error {
 	if items == nil {
 		items = []T{}
 	}
-	return a.printJSON(listJSON[T]{apiVersion, kind, items})
+	return a.printData(listJSON[T]{apiVersion, kind, items})
 }
 
-func (a *app) printJSON(v any) error {
-	e := json.NewEncoder(a.io.Out)
+// printData prints what has the JSON form of its kind, as -o says.
+func (a *app) printData(v any) error {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
 	e.SetIndent("", "  ")
-	if err := e.Encode(v); err != nil {
+	err := e.Encode(v)
+	if err == nil && a.output == outputYAML {
+		b, err = asYAML(b.Bytes())
+	}
+	if err != nil {
 		return fmt.Errorf("print: %w", err)
 	}
-	return nil
+	_, err = a.io.Out.Write(b.Bytes())
+	return err
+}
+
+// asYAML writes JSON as YAML, which it is a part of, with the keys in their order.
+func asYAML(text []byte) (b bytes.Buffer, err error) {
+	var n yaml.Node
+	if err := yaml.Unmarshal(text, &n); err != nil {
+		return b, err
+	}
+	plain(&n)
+	e := yaml.NewEncoder(&b)
+	e.SetIndent(2)
+	return b, firstOf(e.Encode(&n), e.Close())
+}
+
+// plain takes the brackets and quotes of JSON away, where YAML does without.
+func plain(n *yaml.Node) {
+	if len(n.Content) > 0 || n.Kind == yaml.ScalarNode {
+		n.Style = 0
+	}
+	for _, child := range n.Content {
+		plain(child)
+	}
 }
 
 // renderTable lays rows out as kubectl does: upper-case headers, three spaces, no borders. Columns named in right are

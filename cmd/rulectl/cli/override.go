@@ -95,9 +95,9 @@ func (a *app) setOverride(ctx context.Context, rule string, f *overrideFlags) er
 	next := func(step *adminpb.Step) string {
 		return "it ends by itself; next: rulectl override list " + step.GetRule()
 	}
-	return a.changeRule(ctx, rule, next, func(ctx context.Context, client adminpb.AdminServiceClient, domain, name string) ([]*adminpb.Outcome, error) {
+	return a.changeRule(ctx, change{what: "override a key of %s with " + f.rate, next: next}, rule, func(ctx context.Context, client adminpb.AdminServiceClient, domain, name string) ([]*adminpb.Outcome, error) {
 		return one(client.SetOverride(ctx, &adminpb.SetOverrideRequest{
-			Domain: domain, Rule: name, Key: f.values(), Limit: f.limit, Rate: f.rate, Until: timestamppb.New(until), Confirmed: a.yes, Why: a.why(),
+			Domain: domain, Rule: name, Key: f.values(), Limit: f.limit, Rate: f.rate, Until: timestamppb.New(until), Confirmed: a.yes.given(), Why: a.why(),
 		}))
 	})
 }
@@ -111,7 +111,7 @@ func (a *app) overrideDeleteCommand() *cobra.Command {
 		Args:    cobra.ExactArgs(1),
 		RunE: a.run(func(ctx context.Context, args []string) error {
 			next := func(step *adminpb.Step) string { return "next: rulectl override list " + step.GetRule() }
-			return a.changeRule(ctx, args[0], next, func(ctx context.Context, client adminpb.AdminServiceClient, domain, name string) ([]*adminpb.Outcome, error) {
+			return a.changeRule(ctx, change{what: "end overrides of %s", next: next}, args[0], func(ctx context.Context, client adminpb.AdminServiceClient, domain, name string) ([]*adminpb.Outcome, error) {
 				return one(client.DeleteOverride(ctx, &adminpb.DeleteOverrideRequest{
 					Domain: domain, Rule: name, Key: f.values(), Limit: f.limit, Why: a.why(),
 				}))
@@ -147,6 +147,10 @@ type overrideItem struct {
 	Until string `json:"until"`
 }
 
+func newOverrideItem(o *adminpb.Override) overrideItem {
+	return overrideItem{o.GetRule(), o.GetKey(), o.GetLimit(), o.GetRate(), timeJSON(o.GetUntil())}
+}
+
 func (a *app) listOverrides(ctx context.Context, rule string, key []string) error {
 	domain, name, err := a.ruleName(rule)
 	if err != nil {
@@ -159,10 +163,10 @@ func (a *app) listOverrides(ctx context.Context, rule string, key []string) erro
 		return err
 	}
 	list := resp.GetOverrides()
-	if a.output == outputJSON {
+	if a.structured() {
 		items := make([]overrideItem, len(list))
 		for i, o := range list {
-			items[i] = overrideItem{o.GetRule(), o.GetKey(), o.GetLimit(), o.GetRate(), timeJSON(o.GetUntil())}
+			items[i] = newOverrideItem(o)
 		}
 		return printList(a, "OverrideList", items)
 	}

@@ -2,6 +2,8 @@ package cli
 
 import (
 	"context"
+	"fmt"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -58,22 +60,24 @@ func (a *app) abortCommand() *cobra.Command {
 }
 
 func (a *app) promote(ctx context.Context, rule string, to rules.Percent) error {
-	return a.changeRule(ctx, rule, nextStep, func(ctx context.Context, client adminpb.AdminServiceClient, domain, name string) ([]*adminpb.Outcome, error) {
+	return a.changeRule(ctx, change{what: fmt.Sprintf("promote %%s to %s", to), next: nextStep}, rule, func(ctx context.Context, client adminpb.AdminServiceClient, domain, name string) ([]*adminpb.Outcome, error) {
 		return one(client.Promote(ctx, &adminpb.PromoteRequest{Domain: domain, Rule: name, To: uint32(to), Why: a.why()}))
 	})
 }
 
-// changeRule makes a change of one rule.
-func (a *app) changeRule(ctx context.Context, rule string, next func(*adminpb.Step) string,
+// changeRule makes a change of one rule, whose name is the %s of what it is.
+func (a *app) changeRule(ctx context.Context, c change, rule string,
 	do func(ctx context.Context, client adminpb.AdminServiceClient, domain, name string) ([]*adminpb.Outcome, error),
 ) error {
 	domain, name, err := a.ruleName(rule)
 	if err != nil {
 		return err
 	}
-	return a.change(ctx, change{next: next, do: func(ctx context.Context, client adminpb.AdminServiceClient) ([]*adminpb.Outcome, error) {
+	c.what = strings.Replace(c.what, "%s", domain+"/"+name, 1)
+	c.do = func(ctx context.Context, client adminpb.AdminServiceClient) ([]*adminpb.Outcome, error) {
 		return do(ctx, client, domain, name)
-	}})
+	}
+	return a.change(ctx, c)
 }
 
 func (a *app) pauseCommand() *cobra.Command {
@@ -105,11 +109,11 @@ func (a *app) resumeCommand() *cobra.Command {
 }
 
 func (a *app) pause(ctx context.Context, rule string, resume bool) error {
-	next := func(step *adminpb.Step) string { return "next: rulectl resume " + step.GetRule() }
+	c := change{what: "pause %s", next: func(step *adminpb.Step) string { return "next: rulectl resume " + step.GetRule() }}
 	if resume {
-		next = nextStep
+		c = change{what: "resume %s", next: nextStep}
 	}
-	return a.changeRule(ctx, rule, next, func(ctx context.Context, client adminpb.AdminServiceClient, domain, name string) ([]*adminpb.Outcome, error) {
+	return a.changeRule(ctx, c, rule, func(ctx context.Context, client adminpb.AdminServiceClient, domain, name string) ([]*adminpb.Outcome, error) {
 		return one(client.Pause(ctx, &adminpb.PauseRequest{Domain: domain, Rule: name, Resume: resume, Why: a.why()}))
 	})
 }

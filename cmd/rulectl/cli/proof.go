@@ -2,6 +2,9 @@ package cli
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"io/fs"
 	"net"
 	"net/netip"
 	"strconv"
@@ -12,12 +15,14 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 
+	"github.com/headgate/headgate/rules"
 	"github.com/headgate/headgate/xds/certs"
 )
 
 // proof is how rulectl and the control plane prove to each other who they are.
 type proof struct {
 	tokenFile  string
+	ofContext  bool   // the file is that of the context, which login writes
 	token      string // the token itself, from the environment only: a flag would show it to everybody on the machine
 	tls        bool
 	ca         string
@@ -79,6 +84,9 @@ func (p *proof) perCall() (credentials.PerRPCCredentials, error) {
 	switch {
 	case p.tokenFile != "":
 		file, err := certs.NewTokenFile(p.tokenFile, !p.usesTLS(), nil)
+		if errors.Is(err, fs.ErrNotExist) && p.ofContext {
+			return nil, fmt.Errorf("%w: nobody has logged in here", rules.ErrUnauthenticated)
+		}
 		if err != nil {
 			return nil, usagef("--token-file: %w", err)
 		}

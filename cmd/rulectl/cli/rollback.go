@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"fmt"
 	"strconv"
 	"strings"
 
@@ -57,14 +58,15 @@ func (a *app) rollback(ctx context.Context, rule, to string) error {
 		}
 	}
 	next := func(step *adminpb.Step) string { return "next: rulectl get rule " + step.GetRule() }
-	return a.changeRule(ctx, rule, next, func(ctx context.Context, client adminpb.AdminServiceClient, domain, name string) ([]*adminpb.Outcome, error) {
+	return a.changeRule(ctx, change{what: "roll back %s", next: next}, rule, func(ctx context.Context, client adminpb.AdminServiceClient, domain, name string) ([]*adminpb.Outcome, error) {
 		return one(client.Rollback(ctx, &adminpb.RollbackRequest{Domain: domain, Rule: name, To: version, Why: a.why()}))
 	})
 }
 
 func (a *app) rollbackDomain(ctx context.Context, revision int64) error {
 	next := func(*adminpb.Step) string { return "next: rulectl get rules -d " + a.domain }
-	return a.change(ctx, change{next: next, do: func(ctx context.Context, client adminpb.AdminServiceClient) ([]*adminpb.Outcome, error) {
+	what := fmt.Sprintf("restore the domain %s as it was at revision %d", a.domain, revision)
+	return a.change(ctx, change{what: what, next: next, do: func(ctx context.Context, client adminpb.AdminServiceClient) ([]*adminpb.Outcome, error) {
 		return one(client.RollbackDomain(ctx, &adminpb.RollbackDomainRequest{Domain: a.domain, ToRevision: revision, Why: a.why()}))
 	}})
 }

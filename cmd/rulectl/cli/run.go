@@ -9,6 +9,7 @@ import (
 
 	"github.com/mattn/go-isatty"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
 
 // IO is what rulectl is connected to.
@@ -25,13 +26,15 @@ type IO struct {
 // conflict; 6 stored, but not acknowledged by every sidecar in time; 7 stopped by a guard; 130 interrupted. It returns
 // early when ctx ends.
 func Run(ctx context.Context, args []string, io IO) int {
-	a := &app{io: io, output: outputTable}
+	a := &app{io: io, output: outputTable, failure: exitFailed}
+	a.paint()
 	root := a.rootCommand()                   //nolint:contextcheck // commands get ctx from ExecuteContext
 	root.SetArgs(append([]string{}, args...)) // cobra would take os.Args for nil
 	root.SetIn(io.In)
-	root.SetOut(io.Out)
-	root.SetErr(io.Err)
-	return a.finish(ctx, root.ExecuteContext(ctx))
+	root.SetOut(a.io.Out)
+	root.SetErr(a.io.Err)
+	cmd, err := root.ExecuteContextC(ctx)
+	return a.finish(ctx, cmd, err)
 }
 
 // app is one run: its connections and the values of the flags that several commands share.
@@ -40,7 +43,14 @@ type app struct {
 	started bool // the command line was understood; errors before that are errors of usage
 	// changing: a change has been sent and not answered. Whoever stops waiting then does not know what became of it.
 	changing bool
+	failure  int    // the exit code of what fails
 	lists    string // the command that shows what there is to be named; "": get rules
+
+	flags       *pflag.FlagSet // that every command has
+	config      *configFile    // nil before settle
+	contextName string         // as a flag or the environment names it; "": the one in use
+	context     *setup         // nil: none is in use, or another server is named
+	typed       bool           // somebody typed the name of the protected context
 
 	server  string
 	proof   proof
@@ -49,7 +59,7 @@ type app struct {
 	domain  string
 	message string
 	expect  int64 // the revision that the change is based on; 0: whatever stands
-	yes     bool
+	yes     consent
 	wait    bool
 	files   []string
 }
@@ -65,6 +75,7 @@ const (
 	groupChange = "change"
 	groupLook   = "look"
 	groupTrust  = "trust"
+	groupSelf   = "self"
 )
 
 func (a *app) rootCommand() *cobra.Command {
@@ -75,7 +86,7 @@ func (a *app) rootCommand() *cobra.Command {
 			"A new or changed rule starts in shadow, where it counts what it would refuse and refuses nobody. It is promoted\n" +
 			"by percentage of keys, and rolled back with one command.\n\n" +
 			"Exit codes: 0 done; 1 failed; 2 usage; 4 not logged in or not allowed; 5 conflict; 6 stored, but not\n" +
-			"acknowledged by every sidecar in time; 7 stopped by a guard; 130 interrupted.",
+			"acknowledged by every sidecar in time; 7 stopped by a guard; 130 interrupted: see rulectl help exit-codes.",
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
@@ -84,9 +95,11 @@ func (a *app) rootCommand() *cobra.Command {
 		server = defaultServer
 	}
 	flags := root.PersistentFlags()
+	a.flags = flags
+	a.contextFlag(flags)
 	flags.StringVar(&a.server, "server", server, "address of the control plane; also RULECTL_SERVER")
 	flags.DurationVar(&a.timeout, "timeout", defaultTimeout, "how long to wait for the control plane and, with --wait, for the sidecars")
-	flags.VarP(&a.output, "output", "o", "table or json")
+	flags.VarP(&a.output, "output", "o", "table, wide (more columns), json, yaml or name")
 	a.proof.flags(flags, a.io.Getenv)
 	// Whoever needs help in a hurry needs an example: it comes first, and once.
 	root.SetUsageTemplate(strings.Replace(root.UsageTemplate(), "{{if .HasExample}}\n\nExamples:\n{{.Example}}{{end}}", "", 1))
@@ -95,13 +108,17 @@ func (a *app) rootCommand() *cobra.Command {
 
 	root.AddGroup(&cobra.Group{ID: groupAuthor, Title: "Write rules (no server needed):"},
 		&cobra.Group{ID: groupChange, Title: "Change:"}, &cobra.Group{ID: groupLook, Title: "Look:"},
-		&cobra.Group{ID: groupTrust, Title: "Trust:"})
+		&cobra.Group{ID: groupTrust, Title: "Trust:"}, &cobra.Group{ID: groupSelf, Title: "rulectl itself:"})
 	root.AddCommand(a.initCommand(), a.validateCommand(), a.fmtCommand(), a.explainCommand(), a.simulateCommand(),
 		a.testCommand(), a.backtestCommand())
 	root.AddCommand(a.applyCommand(), a.promoteCommand(), a.abortCommand(), a.pauseCommand(), a.resumeCommand(),
-		a.rollbackCommand(), a.deleteCommand(), a.freezeCommand(), a.unfreezeCommand(), a.overrideCommand())
-	root.AddCommand(a.getCommand(), a.historyCommand(), a.auditCommand(), a.sidecarCommand(), a.watchCommand())
-	root.AddCommand(a.tokenCommand(), a.whoamiCommand(), a.versionCommand())
+		a.rollbackCommand(), a.diffCommand(), a.deleteCommand(), a.freezeCommand(), a.unfreezeCommand(), a.overrideCommand())
+	root.AddCommand(a.getCommand(), a.describeCommand(), a.inspectCommand(), a.historyCommand(), a.auditCommand(), a.sidecarCommand(), a.watchCommand())
+	root.AddCommand(a.tokenCommand(), a.whoamiCommand(), a.loginCommand(), a.logoutCommand(), a.configCommand(), a.doctorCommand(),
+		a.versionCommand(), a.manCommand(), exitCodesTopic())
+	root.SetHelpCommandGroupID(groupSelf)
+	root.SetCompletionCommandGroupID(groupSelf)
+	a.complete(root)
 	return root
 }
 
@@ -110,6 +127,9 @@ func (a *app) run(f func(ctx context.Context, args []string) error) func(*cobra.
 	return func(cmd *cobra.Command, args []string) error {
 		if a.timeout <= 0 {
 			return usagef("--timeout must be more than 0")
+		}
+		if err := a.checkOutput(cmd); err != nil {
+			return err
 		}
 		a.started = true
 		return f(cmd.Context(), args)
@@ -134,7 +154,9 @@ func (a *app) domainFlag(cmd *cobra.Command, usage string) {
 
 // changeFlags are the flags of every command that makes a revision.
 func (a *app) changeFlags(cmd *cobra.Command) {
+	hasNames(cmd)
 	a.messageFlag(cmd)
+	a.yesFlag(cmd, "it is meant: do not ask")
 	cmd.Flags().BoolVar(&a.wait, "wait", false, "wait until every sidecar of the domain has acknowledged the change")
 	cmd.Flags().Int64Var(&a.expect, "expect-revision", 0,
 		"change nothing (exit 5) when what this is about was touched after this revision, the one you have looked at")
@@ -146,6 +168,9 @@ func (a *app) messageFlag(cmd *cobra.Command) {
 
 // terminal reports whether w is one, and can be redrawn.
 func terminal(w io.Writer) bool {
+	if p, ok := w.(*painter); ok {
+		w = p.w
+	}
 	f, ok := w.(*os.File)
 	return ok && isatty.IsTerminal(f.Fd())
 }

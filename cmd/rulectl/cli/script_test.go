@@ -12,6 +12,7 @@ import (
 	"os/user"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -98,6 +99,7 @@ func anchor(ts *testscript.TestScript, _ bool, args []string) {
 
 // opsPort stands for a sidecar's operations port, and answers as that does.
 type opsPort struct {
+	away atomic.Bool // its Redis does not answer
 	mu   sync.Mutex
 	last string // what was asked
 }
@@ -122,6 +124,16 @@ func (o *opsPort) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(status)
 		_ = json.NewEncoder(w).Encode(map[string]string{"error": text})
 	}
+	switch r.URL.Path {
+	case "/inspect":
+		inspected(w, r, fail)
+		return
+	case "/readyz":
+		return
+	case "/metrics":
+		fmt.Fprintf(w, "# HELP headgate_store_up …\nheadgate_store_up %s\nheadgate_store_breaker_state{node=\"r:6379\"} 0\n", o.storeUp())
+		return
+	}
 	switch r.Form.Get("domain") {
 	case "nope":
 		fail(http.StatusNotFound, `not found: domain "nope" is not served here: this sidecar has public-api`)
@@ -133,6 +145,38 @@ func (o *opsPort) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprint(w, `{"freezes": [{"domain": "public-api", "rule": "login", "until": "2999-01-01T00:00:00Z", "includingClosed": true,
 			"source": "sidecar", "actor": "anna"}], "warning": "a restart of this sidecar will forget it: no space"}`)
 	}
+}
+
+// inspected answers as the inspect door does.
+func inspected(w http.ResponseWriter, r *http.Request, fail func(int, string)) {
+	switch r.PostForm.Get("rule") {
+	case "gone":
+		fail(http.StatusNotFound, `not found: rule "gone" is not in force here`)
+	case "away":
+		fail(http.StatusServiceUnavailable, "unavailable: the store of counters does not answer")
+	case "all":
+		fmt.Fprint(w, `{"domain":"public-api","rule":"all","revision":7,"state":"v2 at 50% with no stable version","percent":50,"inCohort":null,
+			"versions":[{"version":2,"candidate":true,"part":"either","key":[],"limits":[{"rate":"9/s","spent":0,"left":9,"wait":0,"reset":0}]}]}`)
+	default:
+		fmt.Fprint(w, `{"domain":"public-api","rule":"login","revision":7,"state":"v2 at 10% beside stable v1","percent":10,"inCohort":true,"versions":[
+			{"version":1,"candidate":false,"part":"what-if","key":["header:x-api-key"],"limits":[{"rate":"60/min","spent":60,"left":0,"wait":-1,"reset":3600}]},
+			{"version":2,"candidate":true,"part":"frozen","frozenUntil":"2999-01-01T00:00:00Z","key":["header:x-api-key"],"limits":[
+				{"name":"burst","rate":"5/s","by":"header:x-plan","spent":1,"left":4,"wait":0,"reset":1},
+				{"name":"daily","rate":"900/d","overrideUntil":"2999-01-01T00:00:00Z","spent":5,"left":895,"wait":0,"reset":480}]}]}`)
+	}
+}
+
+// storeUp is what the metrics say of Redis.
+func (o *opsPort) storeUp() string {
+	if o.away.Load() {
+		return "0"
+	}
+	return "1"
+}
+
+// storeAway has the sidecar say that its Redis does not answer.
+func storeAway(ts *testscript.TestScript, _ bool, _ []string) {
+	ts.Value(opsKey{}).(*opsPort).away.Store(true) //nolint:errcheck // a panic would name it
 }
 
 // asked prints what the sidecar was asked last; the user who runs the tests is "me".

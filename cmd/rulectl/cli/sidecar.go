@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -24,6 +25,7 @@ func (a *app) sidecarCommand() *cobra.Command {
 		RunE: a.run(func(ctx context.Context, _ []string) error { return a.listSidecars(ctx) }),
 	}
 	a.domainFlag(list, "only the sidecars of this domain")
+	hasNames(list)
 	return group(&cobra.Command{Use: "sidecar", Aliases: []string{"sidecars"}, Short: "Look at the fleet", GroupID: groupLook},
 		list, a.describeSidecarCommand(), a.diffSidecarCommand(), a.sidecarFreezesCommand(), a.adoptCommand())
 }
@@ -36,18 +38,26 @@ func (a *app) listSidecars(ctx context.Context) error {
 		return err
 	}
 	nodes := resp.GetNodes()
-	if a.output == outputJSON {
+	if a.structured() {
 		items := make([]nodeItem, len(nodes))
 		for i, n := range nodes {
 			items[i] = newNodeItem(n)
 		}
 		return printList(a, "SidecarList", items)
 	}
-	if len(nodes) == 0 {
+	switch {
+	case a.output == outputName:
+		ids := make([]string, len(nodes))
+		for i, n := range nodes {
+			ids[i] = n.GetId()
+		}
+		slices.Sort(ids)
+		return printNames(a, slices.Compact(ids), func(id string) string { return id })
+	case len(nodes) == 0:
 		a.nothing("sidecars", "each appears when it has connected")
 		return nil
 	}
-	_, err = fmt.Fprint(a.io.Out, nodeTable(nodes, time.Now()))
+	_, err = fmt.Fprint(a.io.Out, nodeTable(nodes, time.Now(), a.output == outputWide))
 	return err
 }
 
@@ -79,16 +89,22 @@ func newNodeItem(n *adminpb.Node) nodeItem {
 }
 
 // nodeTable has a row for each node, and below it what must not be overlooked.
-func nodeTable(nodes []*adminpb.Node, now time.Time) string {
+func nodeTable(nodes []*adminpb.Node, now time.Time, wide bool) string {
+	header := []string{"NODE", "DOMAIN", "STATUS", "WANTED", "RUNNING", "SEEN", "PROGRAM"}
+	if wide {
+		header = append(header, "SENT", "REFUSED", "LEVEL", "HISTORY")
+	}
 	rows := make([][]string, len(nodes))
 	for i, n := range nodes {
 		rows[i] = []string{
 			n.GetId(), n.GetDomain(), stateText(n.GetState()), number(n.GetWanted()), number(n.GetAcked()),
 			age(now.Sub(n.GetSeen().AsTime())) + " ago", n.GetProgram(),
 		}
+		if wide {
+			rows[i] = append(rows[i], number(n.GetSent()), number(n.GetNacked()), strconv.Itoa(int(n.GetLevel())), n.GetLineage())
+		}
 	}
-	header := []string{"NODE", "DOMAIN", "STATUS", "WANTED", "RUNNING", "SEEN", "PROGRAM"}
-	return withNotes(renderTable(header, rows, "WANTED", "RUNNING"), func(i int) []string { return nodeNotes(nodes[i]) })
+	return withNotes(renderTable(header, rows, "WANTED", "RUNNING", "SENT", "REFUSED", "LEVEL"), func(i int) []string { return nodeNotes(nodes[i]) })
 }
 
 func nodeNotes(n *adminpb.Node) []string {

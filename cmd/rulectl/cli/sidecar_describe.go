@@ -27,10 +27,10 @@ func (a *app) diffSidecarCommand() *cobra.Command {
 		Use:   "diff NODE",
 		Short: "Show which rules a sidecar does not have in their newest state; exit 1 if there are any",
 		Long: "Diff compares the rules as they stand with what the sidecar last acknowledged. Exit 0: it has them all. Exit 1: it\n" +
-			"lacks some, or what it holds is of another history and cannot be compared.",
+			"lacks some, or what it holds is of another history. Exit 2: they could not be compared.",
 		Example: "  rulectl sidecar diff cart-7f9-x2",
 		Args:    cobra.ExactArgs(1),
-		RunE:    a.run(func(ctx context.Context, args []string) error { return a.diffSidecar(ctx, args[0]) }),
+		RunE:    a.compare(func(ctx context.Context, args []string) error { return a.diffSidecar(ctx, args[0]) }),
 	}
 }
 
@@ -75,12 +75,12 @@ func (a *app) describeSidecar(ctx context.Context, id string) error {
 		return err
 	}
 	nodes, lacks := resp.GetNodes(), resp.GetLacks()
-	if a.output == outputJSON {
+	if a.structured() {
 		items := make([]nodeItem, len(nodes))
 		for i, n := range nodes {
 			items[i] = newNodeItem(n)
 		}
-		return a.printJSON(struct {
+		return a.printData(struct {
 			APIVersion string     `json:"apiVersion"`
 			Kind       string     `json:"kind"`
 			Node       string     `json:"node"`
@@ -114,7 +114,7 @@ func (a *app) diffSidecar(ctx context.Context, id string) error {
 	}
 	lacks := resp.GetLacks()
 	switch {
-	case a.output == outputJSON:
+	case a.structured():
 		if err := printList(a, "LackList", lackItems(lacks)); err != nil {
 			return err
 		}
@@ -156,7 +156,7 @@ func (a *app) adoptCommand() *cobra.Command {
 }
 
 func (a *app) adopt(ctx context.Context, lineage string) error {
-	if !a.yes {
+	if !a.yes.given() {
 		resp, err := ask(ctx, a, func(ctx context.Context, client adminpb.AdminServiceClient) (*adminpb.ListNodesResponse, error) {
 			return client.ListNodes(ctx, &adminpb.ListNodesRequest{})
 		})
@@ -173,14 +173,17 @@ func (a *app) adopt(ctx context.Context, lineage string) error {
 			return err
 		}
 	}
-	a.changing = true
+	if err := a.allow("replace the history " + lineage); err != nil {
+		return err
+	}
+	a.changing, a.lists = true, "rulectl sidecar list"
 	if _, err := ask(ctx, a, func(ctx context.Context, client adminpb.AdminServiceClient) (*adminpb.ReplaceLineageResponse, error) {
 		return client.ReplaceLineage(ctx, &adminpb.ReplaceLineageRequest{Lineage: lineage, Message: a.message})
 	}); err != nil {
 		return err
 	}
-	if a.output == outputJSON {
-		return a.printJSON(struct {
+	if a.structured() {
+		return a.printData(struct {
 			APIVersion string `json:"apiVersion"`
 			Kind       string `json:"kind"`
 			Lineage    string `json:"lineage"`

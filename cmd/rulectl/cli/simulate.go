@@ -71,8 +71,8 @@ func (a *app) simulate(ctx context.Context, f simulateFlags) error {
 	if err != nil {
 		return err
 	}
-	if a.output == outputJSON {
-		return a.printJSON(s.item())
+	if a.structured() {
+		return a.printData(s.item())
 	}
 	_, err = io.WriteString(a.io.Out, s.text())
 	return err
@@ -143,7 +143,7 @@ type simulated struct {
 }
 
 func runSimulation(ctx context.Context, set *rulefile.RuleSet, req *rules.Request, f simulateFlags) (*simulation, error) {
-	p, err := replay.New(replay.Memory)
+	p, err := replay.New(replay.Memory) //nolint:contextcheck // its store is open until Close
 	if err != nil {
 		return nil, err
 	}

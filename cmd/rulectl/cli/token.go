@@ -47,6 +47,7 @@ func (a *app) createTokenCommand() *cobra.Command {
 	cmd.Flags().StringVar(&f.expires, "expires", "", "for how long it is good, such as 12h or 90d, or never; by default 90d for a token, never for a certificate")
 	cmd.Flags().BoolVar(&f.certificate, "certificate", false, "let certificates with the name in, in place of a token")
 	a.messageFlag(cmd)
+	a.yesFlag(cmd, "it is meant: do not ask")
 	return cmd
 }
 
@@ -68,6 +69,9 @@ func (a *app) createToken(ctx context.Context, f tokenFlags) error {
 		}
 		req.Expires = timestamppb.New(time.Now().Add(time.Duration(life)))
 	}
+	if err := a.allow("make a credential for " + f.name); err != nil {
+		return err
+	}
 	a.changing, a.lists = true, "rulectl token list"
 	resp, err := ask(ctx, a, func(ctx context.Context, client adminpb.AdminServiceClient) (*adminpb.CreateCredentialResponse, error) {
 		return client.CreateCredential(ctx, req)
@@ -76,8 +80,8 @@ func (a *app) createToken(ctx context.Context, f tokenFlags) error {
 		return err
 	}
 	item := newCredentialItem(resp.GetCredential())
-	if a.output == outputJSON {
-		return a.printJSON(struct {
+	if a.structured() {
+		return a.printData(struct {
 			APIVersion string `json:"apiVersion"`
 			Kind       string `json:"kind"`
 			credentialItem
@@ -135,7 +139,7 @@ func (c *credentialItem) life(now time.Time) string {
 }
 
 func (a *app) listTokensCommand() *cobra.Command {
-	return &cobra.Command{
+	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "Show the tokens and certificates' names that are let in, revoked ones too",
 		Args:  cobra.NoArgs,
@@ -149,6 +153,8 @@ func (a *app) listTokensCommand() *cobra.Command {
 			return a.showTokens(resp.GetCredentials())
 		}),
 	}
+	hasNames(cmd)
+	return cmd
 }
 
 func (a *app) showTokens(list []*adminpb.Credential) error {
@@ -161,8 +167,10 @@ func (a *app) showTokens(list []*adminpb.Credential) error {
 		}
 	}
 	switch {
-	case a.output == outputJSON:
+	case a.structured():
 		return printList(a, "CredentialList", items)
+	case a.output == outputName:
+		return printNames(a, items, func(c credentialItem) string { return c.ID })
 	case len(items) == 0:
 		a.nothing("tokens", "make one with: rulectl token create")
 		return nil
@@ -181,6 +189,7 @@ func (a *app) revokeTokenCommand() *cobra.Command {
 		RunE:    a.run(func(ctx context.Context, args []string) error { return a.revokeToken(ctx, args[0]) }),
 	}
 	a.messageFlag(cmd)
+	a.yesFlag(cmd, "it is meant: do not ask")
 	return cmd
 }
 
@@ -188,14 +197,17 @@ func (a *app) revokeToken(ctx context.Context, id string) error {
 	if strings.HasPrefix(id, "hg_") {
 		return usagef("that is a token, and not its ID: an ID is what `rulectl token list` shows, the part between hg_ and the next _")
 	}
+	if err := a.allow("revoke " + id); err != nil {
+		return err
+	}
 	a.changing, a.lists = true, "rulectl token list"
 	if _, err := ask(ctx, a, func(ctx context.Context, client adminpb.AdminServiceClient) (*adminpb.RevokeCredentialResponse, error) {
 		return client.RevokeCredential(ctx, &adminpb.RevokeCredentialRequest{Id: id, Message: a.message})
 	}); err != nil {
 		return err
 	}
-	if a.output == outputJSON {
-		return a.printJSON(struct {
+	if a.structured() {
+		return a.printData(struct {
 			APIVersion string `json:"apiVersion"`
 			Kind       string `json:"kind"`
 			ID         string `json:"id"`

@@ -48,7 +48,7 @@ func (a *app) validate(strict bool) error {
 	} else {
 		problems = rulefile.Warnings(sets)
 	}
-	if a.output == outputJSON {
+	if a.structured() {
 		if err := printList(a, "ProblemList", problemItems(problems)); err != nil {
 			return err
 		}

@@ -19,13 +19,14 @@ type versionJSON struct {
 
 func (a *app) versionCommand() *cobra.Command {
 	return &cobra.Command{
-		Use:   "version",
-		Short: "Show the version of rulectl",
-		Args:  cobra.NoArgs,
+		Use:     "version",
+		Short:   "Show the version of rulectl",
+		GroupID: groupSelf,
+		Args:    cobra.NoArgs,
 		RunE: a.run(func(context.Context, []string) error {
 			v := versionJSON{apiVersion, "Version", programVersion(), runtime.Version(), runtime.GOOS + "/" + runtime.GOARCH}
-			if a.output == outputJSON {
-				return a.printJSON(v)
+			if a.structured() {
+				return a.printData(v)
 			}
 			_, err := fmt.Fprintf(a.io.Out, "rulectl %s (%s, %s)\n", v.Version, v.Go, v.Platform)
 			return err

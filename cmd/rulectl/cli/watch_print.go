@@ -31,7 +31,7 @@ type watchItem struct {
 func (a *app) printUpdate(u *subscribe.Update, had, has map[string]*rules.Rule) error {
 	steps := watchSteps(had, has)
 	settings := settingsText(&u.Domain)
-	if a.output == outputJSON {
+	if a.structured() {
 		e := json.NewEncoder(a.io.Out)
 		e.SetEscapeHTML(false)
 		return e.Encode(revisionJSON{apiVersion, "Revision", u.Domain.Name, u.Domain.Revision, len(u.Rules), settings, steps})

@@ -33,6 +33,7 @@ type identityJSON struct {
 	Program    string   `json:"program"`
 	Lineage    string   `json:"lineage"`
 	Revision   int64    `json:"revision"`
+	Context    string   `json:"context,omitempty"` // of the configuration
 }
 
 func (a *app) whoami(ctx context.Context) error {
@@ -42,10 +43,10 @@ func (a *app) whoami(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if a.output == outputJSON {
-		return a.printJSON(identityJSON{
+	if a.structured() {
+		return a.printData(identityJSON{
 			apiVersion, "Identity", who.GetName(), who.GetVerified(), who.GetRole(), who.GetDomains(), timeJSON(who.GetExpires()),
-			a.server, who.GetProgram(), who.GetLineage(), who.GetRevision(),
+			a.server, who.GetProgram(), who.GetLineage(), who.GetRevision(), a.inContext(),
 		})
 	}
 	role, expires := who.GetRole(), "never"
@@ -55,8 +56,8 @@ func (a *app) whoami(ctx context.Context) error {
 	if who.GetExpires() != nil {
 		expires = when(who.GetExpires().AsTime())
 	}
-	fmt.Fprintf(a.io.Out, "Name:     %s\nRole:     %s\nDomains:  %s\nExpires:  %s\nServer:   %s (%s)\nHistory:  %s\nRevision: %d\n",
+	fmt.Fprintf(a.io.Out, "Name:     %s\nRole:     %s\nDomains:  %s\nExpires:  %s\nServer:   %s (%s)\nHistory:  %s\nRevision: %d\nContext:  %s\n",
 		oneLine(actorText(who.GetName(), who.GetVerified())), oneLine(role), cmp.Or(strings.Join(who.GetDomains(), ","), "all"), expires,
-		a.server, oneLine(who.GetProgram()), oneLine(who.GetLineage()), who.GetRevision())
+		a.server, oneLine(who.GetProgram()), oneLine(who.GetLineage()), who.GetRevision(), cmp.Or(a.inContext(), "none"))
 	return nil
 }

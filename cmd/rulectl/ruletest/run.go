@@ -50,7 +50,7 @@ const maxFailures = 20
 // could not be deleted.
 func Run(ctx context.Context, t *Test, store string) (result Result, err error) {
 	began := time.Now()
-	p, err := replay.New(store)
+	p, err := replay.New(store) //nolint:contextcheck // its store is open until Close
 	if err != nil {
 		return Result{}, err
 	}

@@ -7,7 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"net/http/pprof" //nolint:gosec // what it registers by itself is on a mux that nobody serves
+	"net/http/pprof"
 	"net/url"
 	"time"
 
