@@ -1,9 +1,11 @@
 #!/bin/bash
 # Installs what `make test` needs beside Go, with apt, on Debian and Ubuntu:
 #
-#   gcc, libc6-dev   the race detector needs cgo
-#   postgresql       test/harness starts a throwaway server from its binaries
-#   redis-server     the same
+#   gcc, libc6-dev          the race detector needs cgo
+#   postgresql              test/harness starts a throwaway server from its binaries
+#   redis-server            the same
+#   nginx, caddy, haproxy   test/e2e runs them with the files of deploy/examples
+#   systemd                 systemd-analyze checks the units there
 #
 # Only what is missing is installed, and only by root or where sudo asks for no password.
 # Otherwise the command to run is printed and the script fails: tests are never skipped.
@@ -25,6 +27,10 @@ missing=()
 have gcc && [[ -e /usr/include/stdlib.h ]] || missing+=(gcc libc6-dev)
 [[ -n ${TEST_POSTGRES_URL:-} ]] || have_postgres || missing+=(postgresql)
 have redis-server || missing+=(redis-server)
+have systemd-analyze || missing+=(systemd)
+for server in nginx caddy haproxy; do
+	have "$server" || [[ -x /usr/sbin/$server ]] || missing+=("$server")
+done
 [[ ${#missing[@]} -gt 0 ]] || exit 0
 
 install="apt-get update && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends ${missing[*]}"
