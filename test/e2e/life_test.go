@@ -283,3 +283,22 @@ func TestEmptyControlPlaneWipesNothing(t *testing.T) {
 		return nil
 	})
 }
+
+// What support asks when a customer is refused.
+func TestInspectSaysWhatOneKeyHasSpent(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	c := s.sidecar("one", "d")
+	s.must("apply", "-f", s.file(rule("5/d")), "--stage", "enforce", "--yes", "--wait")
+	if got := c.allowed("192.0.2.1", 3); got != 3 {
+		t.Fatalf("%d calls were allowed, want 3", got)
+	}
+	before := s.must("inspect", "d/r", "--key", "192.0.2.1", "--sidecar", c.ops)
+	wantText(t, before, "5/d", "3", "2")
+	if after := s.must("inspect", "d/r", "--key", "192.0.2.1", "--sidecar", c.ops, "-o", "json"); strings.Contains(after, "192.0.2.1") {
+		t.Errorf("the answer holds the key:\n%s", after)
+	}
+	if got := c.allowed("192.0.2.1", 9); got != 2 {
+		t.Errorf("after looking, %d calls were allowed, want the 2 that were left", got)
+	}
+}
