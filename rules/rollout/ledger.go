@@ -134,7 +134,7 @@ type Node struct {
 	NackReason string
 	// Refused are the names of the rules whose newest version the node does not have, at most 20.
 	Refused []string
-	// BreakGlass are freezes that were made at the node itself, the newest first, at most 20.
+	// BreakGlass are freezes that were made at the node itself, the newest first, at most 100.
 	BreakGlass []BreakGlass
 }
 

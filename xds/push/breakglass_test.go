@@ -130,7 +130,7 @@ func TestBreakGlassThatCannotBeIsLeftOut(t *testing.T) {
 		}
 		return string(text)
 	}
-	many := make([]string, 21)
+	many := make([]string, 101)
 	for i := range many {
 		one, err := json.Marshal(brokenGlass(fmt.Sprint(i), "api"))
 		if err != nil {
@@ -144,8 +144,8 @@ func TestBreakGlassThatCannotBeIsLeftOut(t *testing.T) {
 	}{
 		"no JSON":    {"{", 0},
 		"no list":    {"{}", 0},
-		"huge":       {"[" + strings.Repeat(" ", 40<<10) + "]", 0},
-		"many":       {"[" + strings.Join(many, ",") + "]", 20},
+		"huge":       {"[" + strings.Repeat(" ", 161<<10) + "]", 0},
+		"many":       {"[" + strings.Join(many, ",") + "]", 100},
 		"no id":      {bad(func(b *rollout.BreakGlass) { b.ID = "" }), 1},
 		"odd id":     {bad(func(b *rollout.BreakGlass) { b.ID = "\x00" }), 1},
 		"long id":    {bad(func(b *rollout.BreakGlass) { b.ID = strings.Repeat("x", 65) }), 1},

@@ -41,8 +41,10 @@ type Fleet struct {
 	wake    chan struct{} // holds one token: something is to be saved
 	asked   chan struct{} // holds one token: asks is not empty
 
-	mu      sync.Mutex
-	current map[string]*stream // by node: its newest stream; only that one changes the node's records
+	mu sync.Mutex
+	// current is, by node and domain, the newest stream of the node that subscribes to the domain: the one that holds it.
+	// Only that one changes the record.
+	current map[recordKey]*stream
 	records map[recordKey]*record
 	dirty   map[recordKey]struct{} // to be saved
 	asks    []ask
@@ -64,7 +66,7 @@ func NewFleet(store rollout.Fleet, cache *Cache, o FleetOptions) (*Fleet, error)
 	f := &Fleet{
 		store: store, cache: cache, o: o, log: o.Log.With("component", "fleet"), refused: newRefused(),
 		wake: make(chan struct{}, 1), asked: make(chan struct{}, 1),
-		current: map[string]*stream{}, records: map[recordKey]*record{}, dirty: map[recordKey]struct{}{}, unanswered: map[recordKey]struct{}{},
+		current: map[recordKey]*stream{}, records: map[recordKey]*record{}, dirty: map[recordKey]struct{}{}, unanswered: map[recordKey]struct{}{},
 		taken: map[takenKey]takenAt{}, dirtyTaken: map[takenKey]struct{}{},
 	}
 	if o.Registerer != nil {
@@ -109,20 +111,25 @@ func (f *Fleet) onRequest(p *peer, req *discovery.DeltaDiscoveryRequest) error {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	first := p.stream == nil
+	s, first := p.stream, p.stream == nil
 	if first {
-		if err := f.open(p, req); err != nil {
+		var err error
+		if s, err = f.open(req); err != nil {
 			return err
 		}
 	}
-	s := p.stream
-	if f.current[s.node] != s {
-		return nil
+	if err := f.claim(s, req.GetResourceNamesSubscribe()); err != nil {
+		return err
+	}
+	var offers map[string]string // of a domain that is subscribed to later, a client is taken to hold nothing
+	if first {
+		p.stream = s
+		offers = req.GetInitialResourceVersions()
+		f.log.Info("node connected", "node", s.node, "program", s.program, "stream", s.number)
 	}
 	for _, domain := range req.GetResourceNamesSubscribe() {
-		if r := f.join(s, domain); first {
-			r.offered(req.GetInitialResourceVersions(), f.served())
-			f.offeredAll(r)
+		if !s.holds(domain) {
+			f.join(s, domain, offers)
 		}
 	}
 	if len(s.parts) > maxDomains {
@@ -154,45 +161,59 @@ func (f *Fleet) checkDomains(p *peer, names []string) error {
 	return nil
 }
 
-// open begins the record of a stream with its first request, which names the node. A node that connects again while its
-// old stream is still open here is that newer stream from now on; what the old one still says is not listened to. Another
-// program with the same id is turned away: a fleet in which two share a name cannot tell whether both have a revision.
-func (f *Fleet) open(p *peer, req *discovery.DeltaDiscoveryRequest) error {
+// open reads the first request of a stream, which names the node.
+func (f *Fleet) open(req *discovery.DeltaDiscoveryRequest) (*stream, error) {
 	info, err := parseNode(req.GetNode())
 	if err != nil {
-		return f.refuse(refusedNode, err)
+		return nil, f.refuse(refusedNode, err)
 	}
 	if err := checkOffers(req.GetInitialResourceVersions()); err != nil {
-		return f.refuse(refusedOffer, fmt.Errorf("node %q: %w", info.node, err))
-	}
-	old := f.current[info.node]
-	switch {
-	case old == nil:
-		f.log.Info("node connected", "node", info.node, "program", info.program)
-	case old.instance != info.instance:
-		f.log.Warn("node turned away: another program with its id is connected", "node", info.node)
-		return f.refuse(refusedConflict, fmt.Errorf("%w: another program is connected as node %q; give each its own id", rules.ErrConflict, info.node))
-	case info.number > 0 && info.number <= old.number:
-		return f.refuse(refusedConflict, fmt.Errorf("%w: node %q opened a later stream before this one", rules.ErrConflict, info.node))
-	default:
-		f.leaveAll(old)
-		f.log.Info("node connected again, its old stream is still open", "node", info.node)
+		return nil, f.refuse(refusedOffer, fmt.Errorf("node %q: %w", info.node, err))
 	}
 	if info.number == 0 {
 		info.number = time.Now().UnixMicro()
-		if old != nil {
-			info.number = max(info.number, old.number+1)
+		for _, domain := range req.GetResourceNamesSubscribe() {
+			if old := f.current[recordKey{info.node, domain}]; old != nil {
+				info.number = max(info.number, old.number+1)
+			}
 		}
 	}
-	p.stream = &stream{
+	return &stream{
 		nodeInfo: info, parts: map[string][]*discovery.DeltaDiscoveryResponse{}, sent: map[string]*sent{},
+	}, nil
+}
+
+// claim makes the stream the one that holds the domains, all of them or none. A node that connects again while its old
+// stream is still open here is that newer stream from now on; what the old one still says of the domain is not listened
+// to. Another program with the same id is turned away: a fleet in which two share a name cannot tell whether both have a
+// revision. It is so in each domain by itself, since an id is no secret: who may not subscribe to a domain must not keep
+// a node from it.
+func (f *Fleet) claim(s *stream, domains []string) error {
+	for _, domain := range domains {
+		old := f.current[recordKey{s.node, domain}]
+		switch {
+		case old == nil || old == s:
+		case old.instance != s.instance:
+			f.log.Warn("node turned away: another program with its id is connected", "node", s.node, "domain", domain)
+			return f.refuse(refusedConflict, fmt.Errorf("%w: another program is connected as node %q in domain %s; give each its own id",
+				rules.ErrConflict, s.node, domain))
+		case s.number <= old.number:
+			return f.refuse(refusedConflict, fmt.Errorf("%w: node %q opened a later stream for domain %s than this one", rules.ErrConflict, s.node, domain))
+		}
 	}
-	f.current[info.node] = p.stream
+	for _, domain := range domains {
+		key := recordKey{s.node, domain}
+		if old := f.current[key]; old != nil && old != s {
+			f.log.Info("node connected again, its old stream is still open", "node", s.node, "domain", domain, "stream", s.number)
+			f.leave(old, domain, false)
+		}
+		f.current[key] = s
+	}
 	return nil
 }
 
-// join marks the node as connected for the domain and returns its record there.
-func (f *Fleet) join(s *stream, domain string) *record {
+// join marks the node as connected for the domain, with what it offers to have of it.
+func (f *Fleet) join(s *stream, domain string, offers map[string]string) {
 	key := recordKey{s.node, domain}
 	r := f.records[key]
 	if r == nil {
@@ -202,11 +223,10 @@ func (f *Fleet) join(s *stream, domain string) *record {
 		f.records[key] = r
 	}
 	r.Program, r.Level, r.Stream, r.Connected, r.Departed = s.program, s.level, s.number, true, false
-	if _, ok := s.parts[domain]; !ok {
-		s.parts[domain] = nil
-	}
+	s.parts[domain] = nil
+	r.offered(offers, f.served())
+	f.offeredAll(r)
 	f.touch(r)
-	return r
 }
 
 // offeredAll notes what a node has since before this stream.
@@ -217,19 +237,15 @@ func (f *Fleet) offeredAll(r *record) {
 }
 
 func (f *Fleet) leave(s *stream, domain string, departed bool) {
-	if _, joined := s.parts[domain]; !joined {
+	if !s.holds(domain) {
 		return
 	}
+	key := recordKey{s.node, domain}
 	delete(s.parts, domain)
-	if r := f.records[recordKey{s.node, domain}]; r != nil && f.current[s.node] == s {
+	delete(f.current, key)
+	if r := f.records[key]; r != nil {
 		r.Connected, r.Departed = false, departed
 		f.touch(r)
-	}
-}
-
-func (f *Fleet) leaveAll(s *stream) {
-	for domain := range s.parts {
-		f.leave(s, domain, false)
 	}
 }
 
@@ -254,12 +270,12 @@ func (f *Fleet) brokenGlass(s *stream, n *core.Node) {
 	}
 }
 
-// awaits reports whether nothing is to be sent on the peer's stream: the last response has no answer yet, or the node
-// has a newer stream.
+// awaits reports whether nothing is to be sent on the peer's stream: the last response has no answer yet, or the stream
+// holds no domain, as when the node has a newer one.
 func (f *Fleet) awaits(p *peer) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.current[p.stream.node] != p.stream || len(p.stream.sent) > 0
+	return len(p.stream.parts) == 0 || len(p.stream.sent) > 0
 }
 
 // onResponse sees every response just before it is sent.
@@ -309,25 +325,26 @@ func (f *Fleet) answered(p *peer, nonce string, req *discovery.DeltaDiscoveryReq
 	return nil
 }
 
-// record is what a response or its answer changes; nil where it commits nothing or the stream is not the node's newest.
+// record is what a response or its answer changes; nil where it commits nothing or the stream does not hold the domain.
 func (f *Fleet) record(s *stream, sent *sent) *record {
-	if f.current[s.node] != s || !sent.commit {
+	if !sent.commit || !s.holds(sent.domain) {
 		return nil
 	}
 	return f.records[recordKey{s.node, sent.domain}]
 }
 
-// onClosed marks the node as disconnected, unless it has a newer stream.
+// onClosed marks the node as disconnected in the domains that the stream holds.
 func (f *Fleet) onClosed(p *peer) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	s := p.stream
-	if s == nil || f.current[s.node] != s {
-		return // it ended before its first request, or is not listened to any more
+	if s == nil {
+		return // it ended with its first request
 	}
-	f.leaveAll(s)
-	delete(f.current, s.node)
-	f.log.Info("node disconnected", "node", s.node)
+	for domain := range s.parts {
+		f.leave(s, domain, false)
+	}
+	f.log.Info("node disconnected", "node", s.node, "stream", s.number)
 }
 
 // touch stamps the record and has it saved. Stamps of one record grow strictly: the store keeps the newest.

@@ -114,13 +114,13 @@ func (f *Fleet) serveAsks(ctx context.Context) {
 	}
 }
 
-// nextAsk returns the first of those that wait whose stream is still open.
+// nextAsk returns the first of those that wait whose stream still holds the domain.
 func (f *Fleet) nextAsk() (a ask, ok bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for len(f.asks) > 0 {
 		a, f.asks = f.asks[0], f.asks[1:]
-		if f.current[a.peer.stream.node] == a.peer.stream {
+		if a.peer.stream.holds(a.domain) {
 			return a, true
 		}
 	}

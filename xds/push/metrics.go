@@ -6,7 +6,7 @@ import "github.com/prometheus/client_golang/prometheus"
 const (
 	refusedType       = "type"        // another resource type
 	refusedNode       = "node"        // it does not say well who it is
-	refusedConflict   = "conflict"    // another program, or an earlier stream, of a node that is connected
+	refusedConflict   = "conflict"    // another program, or an earlier stream, of a node that is connected in the domain
 	refusedDomains    = "domains"     // subscribes to what is no domain, or to too many
 	refusedForbidden  = "forbidden"   // subscribes to what it may not, or its credential has expired
 	refusedOffer      = "offer"       // holds what no client holds

@@ -202,6 +202,42 @@ func TestIdentityIsAskedForEachDomain(t *testing.T) {
 	client.Nothing()
 }
 
+// A node's id is no secret: with a token for another domain, somebody who uses it must not keep the node from its rules.
+func TestNodeIDIsTakenOnlyInTheDomainsOfItsStream(t *testing.T) {
+	t.Parallel()
+	instance := func(name string) *core.Node {
+		return xdstest.Node("victim", map[string]string{xds.InstanceField: name})
+	}
+	for name, domains := range map[string][]string{"no domain": nil, "another domain": {"other"}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			registry := prometheus.NewRegistry()
+			ledger := xdstest.NewLedger()
+			ledger.Put(t, "other", "60/min", "x")
+			at := ledger.Put(t, "api", "60/min", "a")
+			server := xdstest.Start(t, ledger, xdstest.Options{Fleet: push.FleetOptions{Registerer: registry}})
+			thief := xdstest.DialAs(t, server.Conn(t), instance("thief"), nil, domains...)
+			if domains == nil { // its request has been read when another one on the stream is answered
+				thief.Send(&discovery.DeltaDiscoveryRequest{TypeUrl: xds.TypeURL, ResourceNamesSubscribe: []string{"none"}})
+			}
+			thief.Ack(thief.Next())
+			victim := xdstest.DialAs(t, server.Conn(t), instance("own"), nil, "api")
+			victim.Sync("api", at)
+
+			// In the domain that both want, the first one stays.
+			thief.Send(&discovery.DeltaDiscoveryRequest{TypeUrl: xds.TypeURL, ResourceNamesSubscribe: []string{"api"}})
+			if err := rpcstatus.FromError(thief.Err()); !errors.Is(err, rules.ErrConflict) || !strings.Contains(err.Error(), "in domain api") {
+				t.Errorf("got %v, want ErrConflict", err)
+			}
+			wantCounted(t, registry, "conflict")
+			victim.Sync("api", ledger.Put(t, "api", "61/min", "a"))
+			if n := ledger.WaitNode(t, "victim", "api", xdstest.Acked(at+1)); !n.Connected {
+				t.Errorf("got %+v", n)
+			}
+		})
+	}
+}
+
 func TestStreamEndsWithItsCredential(t *testing.T) {
 	t.Parallel()
 	ledger := xdstest.NewLedger()

@@ -119,6 +119,7 @@ func FuzzRequests(f *testing.F) {
 	f.Add([]byte{0, 1, 0, 0, 0, 0, 2, 0, 0, 0, 0x80, 0, 0, 0, 0, 2, 0, 0, 0})
 	f.Add([]byte{0, 1, 0, 12, 1, 1, 1, 1, 0, 0, 0, 10, 0, 0, 2, 1, 2, 0, 0, 0})
 	f.Add([]byte{0x80, 3, 1, 0, 0, 0, 1, 0, 12, 0, 0xc0, 0, 0, 0, 0, 0, 2, 0, 0, 0})
+	f.Add([]byte("1X1x0\xc111001A100")) // leaves a domain that it is ahead in, and returns to it on the same stream
 	spec := rules.Spec{Limits: []rules.Limit{{Algorithm: rules.TokenBucket, Rate: rules.Rate{Amount: 1, Window: 1e9, Burst: 1}}}}
 	f.Fuzz(func(t *testing.T, b []byte) {
 		s := newStore()

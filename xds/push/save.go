@@ -98,12 +98,8 @@ func (f *Fleet) forget(ctx context.Context) {
 func (f *Fleet) refreshSeen() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for _, s := range f.current {
-		for domain := range s.parts {
-			if r := f.records[recordKey{s.node, domain}]; r != nil {
-				f.touch(r)
-			}
-		}
+	for key := range f.current {
+		f.touch(f.records[key])
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 
+	"github.com/headgate/headgate/rules"
 	"github.com/headgate/headgate/rules/rollout"
 	"github.com/headgate/headgate/rules/rollout/access"
 	"github.com/headgate/headgate/xds"
@@ -156,6 +157,51 @@ func TestNewerStreamOfANodeWins(t *testing.T) {
 	}
 	if len(f.records)+len(f.current)+len(f.dirty) != 0 {
 		t.Errorf("a node that left leaves %d records, %d current, %d dirty", len(f.records), len(f.current), len(f.dirty))
+	}
+}
+
+// A newer stream takes only the domains that it names. A late answer of the old one must not bring a domain back to it.
+func TestNewerStreamLeavesTheOtherDomainsToTheOld(t *testing.T) {
+	t.Parallel()
+	s := newStore()
+	f := newTestFleet(t, s, FleetOptions{})
+	both := hello("n1")
+	both.ResourceNamesSubscribe = []string{"api", "other"}
+	old := newTestPeer(f)
+	if err := f.onRequest(old, both); err != nil {
+		t.Fatal(err)
+	}
+	if f.current[recordKey{"n1", "api"}] != f.current[recordKey{"n1", "other"}] {
+		t.Fatal("two domains of one stream are two streams")
+	}
+	newer := open(t, f, "n1")
+	old.ack(t, old.push(3))
+	newer.ack(t, newer.push(4))
+	f.onResponse(old, &discovery.DeltaDiscoveryResponse{
+		Nonce: "x", Resources: []*discovery.Resource{{Name: "other", Version: xds.DomainVersion("one", 5)}},
+	})
+	old.ack(t, "x")
+	if err := f.onRequest(old, hello("n1")); !errors.Is(err, rules.ErrConflict) {
+		t.Errorf("the old stream may claim the domain again: %v", err)
+	}
+	want := func(domain string, connected bool, acked int64) {
+		t.Helper()
+		if err := f.save(t.Context(), time.Second); err != nil {
+			t.Fatal(err)
+		}
+		if n := s.nodes[recordKey{"n1", domain}]; n.Connected != connected || n.Acked != acked {
+			t.Errorf("%s: got %+v", domain, n)
+		}
+	}
+	want("api", true, 4)
+	want("other", true, 5)
+	f.onClosed(old)
+	want("api", true, 4)
+	want("other", false, 5)
+	f.onClosed(newer)
+	want("api", false, 4)
+	if len(f.records)+len(f.current) != 0 {
+		t.Errorf("%d records, %d current are left", len(f.records), len(f.current))
 	}
 }
 

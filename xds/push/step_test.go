@@ -141,6 +141,32 @@ func TestPropertyStepsAddUpToTheHead(t *testing.T) {
 	})
 }
 
+// What clients that do not read hold up is one copy of the rules, not one for each of them.
+func TestResponsesShareTheirBytes(t *testing.T) {
+	t.Parallel()
+	spec := rules.Spec{Limits: []rules.Limit{{Algorithm: rules.TokenBucket, Rate: rules.Rate{Amount: 1, Window: 1e9, Burst: 1}}}}
+	s, err := (&state{}).after(rollout.Changes{
+		Head: 1, Lineage: "one", Domains: []rules.Domain{{Name: "d", Revision: 1}},
+		Rules: []rules.Rule{{Domain: "d", Name: "a", UID: "u", Revision: 1, Stable: &rules.Version{Number: 1, Spec: spec}}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	first := func(nonce string) []byte {
+		t.Helper()
+		m := &message{DeltaDiscoveryResponse: &discovery.DeltaDiscoveryResponse{Nonce: nonce}}
+		s.domains["d"].step(position{}, DefaultPartLimit, m)
+		buffers, err := newCodec().Marshal(m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return buffers[0].ReadOnlyData()
+	}
+	if a, b := first("1"), first("2"); len(a) < 50 || &a[0] != &b[0] {
+		t.Errorf("a rule of %d bytes is there twice on its way to two clients", len(a))
+	}
+}
+
 // onTheWire returns the message as a client decodes it, which must be as it was meant, also from a server without our
 // codec.
 func onTheWire(t *rapid.T, m *message) *discovery.DeltaDiscoveryResponse {

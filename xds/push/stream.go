@@ -11,7 +11,7 @@ import (
 // stream is one open stream and the responses on it that have no answer yet.
 type stream struct {
 	nodeInfo
-	// parts holds, for each domain the stream subscribes to, what was sent since its last commit.
+	// parts has, for each domain the stream holds (Fleet.current), what was sent since its last commit.
 	parts map[string][]*discovery.DeltaDiscoveryResponse
 	sent  map[string]*sent // by nonce
 }
@@ -27,6 +27,12 @@ type sent struct {
 	parts  []*discovery.DeltaDiscoveryResponse // a commit's parts: all that its answer speaks of
 }
 
+// holds reports that the stream is the node's newest that subscribes to the domain.
+func (s *stream) holds(domain string) bool {
+	_, ok := s.parts[domain]
+	return ok
+}
+
 // sending notes the response under its nonce. Only the response is looked at, so that what is recorded is what was sent.
 func (s *stream) sending(response *discovery.DeltaDiscoveryResponse) *sent {
 	out := &sent{}
@@ -39,8 +45,8 @@ func (s *stream) sending(response *discovery.DeltaDiscoveryResponse) *sent {
 			out.lineage, out.revision, out.commit = xds.ParseDomainVersion(last.GetVersion())
 		}
 	}
-	if out.domain == "" {
-		return out // "no such domain"
+	if !s.holds(out.domain) {
+		return out // "no such domain", or one that a newer stream has
 	}
 	s.parts[out.domain] = append(s.parts[out.domain], response)
 	if out.commit {

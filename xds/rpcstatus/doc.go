@@ -4,7 +4,8 @@
 // [rules.GuardError] with its facts, and the errors of a context.
 //
 // An error of no known kind says nothing outside: its text may hold a query or an address. The client gets
-// "internal error", the cause goes to the server's log.
+// "internal error", the cause goes to the server's log. An [rules.ErrUnavailable] and the errors of a context keep their
+// kind and have a fixed text, since the text of a database's driver may be in them.
 //
 // No other package imports gRPC's codes. Everything here is stateless and safe for concurrent use.
 package rpcstatus

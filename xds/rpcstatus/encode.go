@@ -1,6 +1,7 @@
 package rpcstatus
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"strings"
@@ -36,9 +37,10 @@ type position struct {
 	Column int    `json:"column,omitempty"`
 }
 
-// ToStatus returns the status an error travels as, and whether the error has a kind. One that has none becomes
-// Internal with a fixed text, and must be logged. A status that a handler returned as such stays what it is.
-func ToStatus(err error) (s *status.Status, known bool) {
+// ToStatus returns the status an error travels as, and whether that says all that the error does. One that has no kind
+// becomes Internal with a fixed text, one of a kind in which a driver may speak has a fixed text too: these must be
+// logged. A status that a handler returned as such stays what it is.
+func ToStatus(err error) (s *status.Status, whole bool) {
 	k, ok := kindOf(err)
 	if !ok {
 		var own interface{ GRPCStatus() *status.Status }
@@ -65,11 +67,11 @@ func ToStatus(err error) (s *status.Status, known bool) {
 			metaRule: utf8Text(guard.Rule), metaDanger: utf8Text(guard.Danger), metaWay: utf8Text(guard.Way),
 		}
 	}
-	s = status.New(k.code, utf8Text(err.Error()))
+	s = status.New(k.code, cmp.Or(k.text, utf8Text(err.Error())))
 	if detailed, err := s.WithDetails(details...); err == nil {
 		s = detailed
 	}
-	return s, true
+	return s, k.text == ""
 }
 
 func violations(problems []rules.Problem) *errdetails.BadRequest {

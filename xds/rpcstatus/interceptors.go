@@ -3,9 +3,12 @@ package rpcstatus
 import (
 	"context"
 	"log/slog"
+	"sync/atomic"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 )
 
 // NewRefused returns the counter of the calls that ended with an error. It is not registered yet.
@@ -15,34 +18,57 @@ func NewRefused() *prometheus.CounterVec {
 	}, []string{"method", "code"})
 }
 
-// UnaryServer turns the errors of handlers into statuses, logs those that have no kind, and counts all of them in refused
-// (nil: nowhere). gRPC asks it only for methods that are registered, so a caller cannot invent labels.
+// UnaryServer turns the errors of handlers into statuses, logs those of which the client is not told all, and counts all
+// of them in refused (nil: nowhere). gRPC asks it only for methods that are registered, so a caller cannot invent labels.
 func UnaryServer(log *slog.Logger, refused *prometheus.CounterVec) grpc.UnaryServerInterceptor {
+	s := &server{log: log, refused: refused}
 	return func(ctx context.Context, req any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
 		resp, err := handle(ctx, req)
-		return resp, answer(ctx, log, refused, info.FullMethod, err)
+		return resp, s.answer(ctx, info.FullMethod, err)
 	}
 }
 
 // StreamServer does the same for streams.
 func StreamServer(log *slog.Logger, refused *prometheus.CounterVec) grpc.StreamServerInterceptor {
+	s := &server{log: log, refused: refused}
 	return func(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
-		return answer(stream.Context(), log, refused, info.FullMethod, handle(srv, stream))
+		return s.answer(stream.Context(), info.FullMethod, handle(srv, stream))
 	}
 }
 
-func answer(ctx context.Context, log *slog.Logger, refused *prometheus.CounterVec, method string, err error) error {
+// server is the server's side of one interceptor.
+type server struct {
+	log     *slog.Logger
+	refused *prometheus.CounterVec
+	away    atomic.Int64 // the second in which the last error was logged that means that the database is away
+}
+
+func (s *server) answer(ctx context.Context, method string, err error) error {
 	if err == nil {
 		return nil
 	}
-	s, known := ToStatus(err)
-	if !known {
-		log.ErrorContext(ctx, "request failed", "method", method, "err", err)
+	out, whole := ToStatus(err)
+	if !whole && s.isNews(ctx, out.Code()) {
+		s.log.ErrorContext(ctx, "request failed", "method", method, "err", err)
 	}
-	if refused != nil {
-		refused.WithLabelValues(method, s.Code().String()).Inc()
+	if s.refused != nil {
+		s.refused.WithLabelValues(method, out.Code().String()).Inc()
 	}
-	return s.Err()
+	return out.Err()
+}
+
+// isNews: an outage of the database is logged once a second, since every call fails then, also those of strangers; and a
+// call that the caller gave up is no failure.
+func (s *server) isNews(ctx context.Context, code codes.Code) bool {
+	switch code {
+	case codes.Unavailable:
+		now := time.Now().Unix()
+		return s.away.Swap(now) != now
+	case codes.Canceled, codes.DeadlineExceeded:
+		return ctx.Err() == nil
+	default:
+		return true
+	}
 }
 
 // UnaryClient turns the statuses of calls back into errors.

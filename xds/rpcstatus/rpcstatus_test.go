@@ -10,6 +10,8 @@ import (
 	"net"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus/testutil"
@@ -83,9 +85,7 @@ func calls(t *testing.T, err error) (log string, unary, stream error) {
 func TestEveryKindRoundTrips(t *testing.T) {
 	t.Parallel()
 	for _, kind := range []error{
-		rules.ErrInvalid, rules.ErrNotFound, rules.ErrConflict, rules.ErrForbidden, rules.ErrUnavailable,
-		rules.ErrGuarded, rules.ErrUnauthenticated,
-		context.Canceled, context.DeadlineExceeded,
+		rules.ErrInvalid, rules.ErrNotFound, rules.ErrConflict, rules.ErrForbidden, rules.ErrGuarded, rules.ErrUnauthenticated,
 	} {
 		t.Run(kind.Error(), func(t *testing.T) {
 			t.Parallel()
@@ -106,6 +106,66 @@ func TestEveryKindRoundTrips(t *testing.T) {
 			}
 		})
 	}
+}
+
+// What a driver says names hosts and users. The kind travels, the text stays here.
+func TestErrorsOfADatabaseKeepTheirKindAndTheirTextStays(t *testing.T) {
+	t.Parallel()
+	driver := errors.New("failed to connect to `user=headgate database=rules`: 10.1.2.3:5432 (db.internal)")
+	for _, test := range []struct {
+		kind error
+		text string
+	}{
+		{rules.ErrUnavailable, "unavailable: the database cannot be asked at the moment; the control plane's log says why, " +
+			"and the audit trail whether a change was made"},
+		{context.DeadlineExceeded, "context deadline exceeded"},
+		{context.Canceled, "context canceled"},
+	} {
+		t.Run(test.kind.Error(), func(t *testing.T) {
+			t.Parallel()
+			log, unary, stream := calls(t, fmt.Errorf("read the rules: %w: %w", test.kind, driver))
+			for _, got := range []error{unary, stream} {
+				if !errors.Is(got, test.kind) || !rpcstatus.Answered(got) {
+					t.Errorf("got %v (%T), want the server's %v", got, got, test.kind)
+				}
+				if text := fmt.Sprint(got, status.Convert(got).Proto()); got.Error() != test.text || strings.Contains(text, "user=") {
+					t.Errorf("outside it says %q, want %q", text, test.text)
+				}
+			}
+			if !strings.Contains(log, driver.Error()) {
+				t.Errorf("the log does not say why: %s", log)
+			}
+		})
+	}
+}
+
+// While the database is away every call fails, and anybody may call; and a caller who gives up is no failure.
+func TestOutageIsLoggedOnceASecondAndTheCallersEndIsNot(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var out bytes.Buffer
+		unary := rpcstatus.UnaryServer(slog.New(slog.NewTextHandler(&out, nil)), nil)
+		call := func(ctx context.Context, err error) {
+			t.Helper()
+			if _, got := unary(ctx, nil, &grpc.UnaryServerInfo{FullMethod: "/a/B"}, func(context.Context, any) (any, error) { return nil, err }); got == nil {
+				t.Error("no error")
+			}
+		}
+		for range 30 {
+			call(t.Context(), rules.ErrUnavailable)
+			time.Sleep(100 * time.Millisecond) // of the bubble
+		}
+		if n := strings.Count(out.String(), "\n"); n < 3 || n > 4 {
+			t.Errorf("%d lines in 3 s: %s", n, out.String())
+		}
+		out.Reset()
+		gone, cancel := context.WithCancel(t.Context())
+		cancel()
+		call(gone, context.Canceled)
+		if out.Len() > 0 {
+			t.Errorf("logged: %s", out.String())
+		}
+	})
 }
 
 func TestValidationErrorKeepsEveryProblem(t *testing.T) {

@@ -74,6 +74,7 @@ type Client struct {
 	saveFailing bool // only touched by the saver
 
 	brokenGlass chan struct{} // holds a token when the reports changed
+	unreported  string        // the newest report that did not fit; only touched by the session
 
 	connected atomic.Bool
 	mu        sync.Mutex

@@ -32,13 +32,25 @@ func (c *Client) metadata(first bool) *structpb.Struct {
 	return &structpb.Struct{Fields: fields}
 }
 
-// breakGlass is the JSON of the newest reports, as many as fit.
+// breakGlass is the JSON of the newest reports, as many as fit. Of the others the log tells, once for each that is new.
 func (c *Client) breakGlass() string {
 	reports := c.o.BreakGlass()
-	for n := min(len(reports), xds.MaxBreakGlass); n > 0; n-- {
+	text, n := "[]", min(len(reports), xds.MaxBreakGlass)
+	for ; n > 0; n-- {
 		if b, err := json.Marshal(reports[:n]); err == nil && len(b) <= xds.MaxBreakGlassBytes {
-			return string(b)
+			text = string(b)
+			break
 		}
 	}
-	return "[]"
+	for _, b := range reports[n:] {
+		if b.ID == c.unreported {
+			break
+		}
+		c.log.Warn("break-glass report is not made: there are too many newer ones",
+			"id", b.ID, "at", b.At, "domain", b.Domain, "rule", b.Freeze.Rule, "until", b.Freeze.Until, "actor", b.Actor)
+	}
+	if n < len(reports) {
+		c.unreported = reports[n].ID
+	}
+	return text
 }

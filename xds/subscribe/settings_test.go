@@ -1,8 +1,10 @@
 package subscribe_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -291,16 +293,55 @@ func TestBreakGlassIsOfferedAndReportedAgain(t *testing.T) {
 	ledger.WaitNode(t, "n1", "api", xdstest.Acked(2))
 }
 
-func TestBreakGlassOffersOnlyWhatFits(t *testing.T) {
+// A hundred freezes come through a long outage. What is more than that, or too large, is in the log, each once.
+func TestBreakGlassOffersWhatFitsAndLogsTheRest(t *testing.T) {
 	t.Parallel()
-	s, conn := startScript(t)
-	desk := &glass{}
-	for i := range 50 {
-		desk.add(rollout.BreakGlass{ID: fmt.Sprint("b", i), At: until, Domain: "api", Actor: string(slices.Repeat([]byte("x"), 3000))})
-	}
-	run(t, settings{conn: conn, breakGlass: desk.list})
-	text := s.request().GetNode().GetMetadata().GetFields()[xds.BreakGlassField].GetStringValue()
-	if len(text) > xds.MaxBreakGlassBytes || len(text) < xds.MaxBreakGlassBytes-4000 {
-		t.Errorf("%d bytes", len(text))
+	for name, test := range map[string]struct {
+		actor   int // bytes of each
+		made    int
+		offered int
+	}{
+		"all":      {actor: 8, made: 100, offered: 100},
+		"too many": {actor: 8, made: 103, offered: 100},
+		"too long": {actor: 3000, made: 60, offered: 52},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s, conn := startScript(t)
+			desk := &glass{}
+			for i := range test.made {
+				desk.add(rollout.BreakGlass{ID: fmt.Sprint("b", i), At: until, Domain: "api", Actor: strings.Repeat("x", test.actor)})
+			}
+			var log syncedText
+			client := run(t, settings{conn: conn, breakGlass: desk.list, log: &log})
+			offered := func() int {
+				t.Helper()
+				text := s.request().GetNode().GetMetadata().GetFields()[xds.BreakGlassField].GetStringValue()
+				var list []rollout.BreakGlass
+				if err := json.Unmarshal([]byte(text), &list); err != nil || len(text) > xds.MaxBreakGlassBytes {
+					t.Fatalf("%d bytes, %v", len(text), err)
+				}
+				if list[0].ID != desk.list()[0].ID {
+					t.Errorf("the newest offered is %s", list[0].ID)
+				}
+				return len(list)
+			}
+			if n := offered(); n != test.offered {
+				t.Errorf("%d reports are offered, want %d", n, test.offered)
+			}
+			client.ReportBreakGlass() // nothing is new
+			if n := offered(); n != test.offered {
+				t.Errorf("%d reports are offered again, want %d", n, test.offered)
+			}
+			for i := range test.made {
+				want := 0
+				if i < test.made-test.offered {
+					want = 1
+				}
+				if n := strings.Count(log.String(), fmt.Sprintf("id=b%d ", i)); n != want {
+					t.Errorf("report b%d is logged as dropped %d times, want %d", i, n, want)
+				}
+			}
+		})
 	}
 }

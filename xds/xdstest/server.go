@@ -50,7 +50,7 @@ func Start(tb testing.TB, ledger *Ledger, o Options) *Server {
 		tb.Fatal(err)
 	}
 	s := &Server{Cache: cache, Fleet: nodes, listener: bufconn.Listen(1 << 20)}
-	g := grpc.NewServer(append(push.ServerOptions(), grpc.ChainStreamInterceptor(
+	g := grpc.NewServer(append(push.ServerOptions(), grpc.WaitForHandlers(true), grpc.ChainStreamInterceptor(
 		rpcstatus.StreamServer(slog.New(slog.DiscardHandler), nil), identify(identity)))...)
 	streams, endStreams := context.WithCancel(context.Background())
 	push.Register(streams, g, s.Cache, s.Fleet)

@@ -22,7 +22,7 @@ import (
 )
 
 // maxReports is how many records of freezes are kept for the control plane.
-const maxReports = 20
+const maxReports = 100
 
 // breakGlass makes and ends freezes of this sidecar alone, for when the control plane is gone, and remembers them until it
 // is back and over a restart. A freeze always gets through: where it cannot be written to disk, it is in force all the same.
@@ -116,6 +116,11 @@ func (g *breakGlass) record(b rollout.BreakGlass) (warning string) {
 	_, _ = rand.Read(id[:]) // never fails since Go 1.24
 	b.ID = hex.EncodeToString(id[:])
 	g.records = append([]rollout.BreakGlass{b}, g.records...)
+	if len(g.records) > maxReports {
+		old := &g.records[maxReports]
+		g.log.Warn("a freeze made here is not reported any more: there are too many newer ones",
+			"id", old.ID, "at", old.At, "domain", old.Domain, "rule", old.Freeze.Rule, "until", old.Freeze.Until, "actor", old.Actor)
+	}
 	kept := g.records[:0:0]
 	for i, holds := range standing(g.records, b.At) {
 		if holds || i < maxReports {

@@ -285,23 +285,27 @@ func TestFreezeGetsThroughWhereItCannotBeWritten(t *testing.T) {
 	}
 }
 
-// The records are bounded, and what is still in force is not forgotten among them.
+// The records are bounded, and what is still in force is not forgotten among them. What the control plane may not hear of
+// is in the log.
 func TestManyRecordsKeepTheFreezesInForce(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "f")
 	d := openDoor(t, path, "d")
 	d.ask(t, "POST", "/freeze?rule=shut&for=1h&actor=first")
-	for range 20 {
+	for range 55 {
 		d.ask(t, "POST", "/freeze?for=1h")
 		d.ask(t, "POST", "/unfreeze")
 	}
-	if n := len(d.reports()); n != 20 {
-		t.Errorf("%d reports, want 20", n)
+	if n := len(d.reports()); n != 100 {
+		t.Errorf("%d reports, want 100", n)
+	}
+	if log := d.log.String(); strings.Count(log, "not reported any more") != 11 || !strings.Contains(log, "actor=first\n") {
+		t.Errorf("the log does not tell of the 11 that are no longer reported: %s", log)
 	}
 	var kept []rollout.BreakGlass
 	b, err := os.ReadFile(path)
-	if err != nil || json.Unmarshal(b, &kept) != nil || len(kept) != 21 {
-		t.Errorf("%d records kept, %v; want the newest 20 and the one in force", len(kept), err)
+	if err != nil || json.Unmarshal(b, &kept) != nil || len(kept) != 101 {
+		t.Errorf("%d records kept, %v; want the newest 100 and the one in force", len(kept), err)
 	}
 	if _, a := openDoor(t, path, "d").ask(t, "GET", "/freezes"); len(a.Freezes) != 1 || a.Freezes[0].Actor != "first" {
 		t.Errorf("after a restart: %+v, want the first freeze", a.Freezes)
