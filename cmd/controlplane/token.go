@@ -137,22 +137,24 @@ func listTokensCommand(config *settings) *cobra.Command {
 	return c
 }
 
+// printCredentials prints the columns and words of rulectl token list.
 func printCredentials(out io.Writer, list []access.Credential, now time.Time) error {
 	w := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
-	fmt.Fprintln(w, "ID\tKIND\tNAME\tROLE\tDOMAINS\tCREATED\tSTATE")
+	fmt.Fprintln(w, "ID\tTYPE\tNAME\tROLE\tDOMAINS\tCREATED\tLIFE")
 	for _, c := range list {
-		state := untilText(c.Expires)
+		life := untilText(c.Expires)
 		switch _, err := c.Identity(now); {
 		case !c.Revoked.IsZero():
-			state = "revoked " + c.Revoked.UTC().Format(time.DateTime)
+			life = "✖ revoked " + when(c.Revoked)
 		case err != nil:
-			state = "expired " + c.Expires.UTC().Format(time.DateTime)
+			life = "✖ expired " + when(c.Expires)
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", c.ID, c.Kind, c.Name, c.Role, domainsText(c.Domains),
-			c.Created.UTC().Format(time.DateTime), state)
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", c.ID, c.Kind, c.Name, c.Role, domainsText(c.Domains), when(c.Created), life)
 	}
 	return w.Flush()
 }
+
+func when(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05Z") }
 
 func domainsText(domains []string) string {
 	if domains == nil {
@@ -163,9 +165,9 @@ func domainsText(domains []string) string {
 
 func untilText(expires time.Time) string {
 	if expires.IsZero() {
-		return "without end"
+		return "never expires"
 	}
-	return "until " + expires.UTC().Format(time.DateTime)
+	return "until " + when(expires)
 }
 
 func revokeTokenCommand(config *settings) *cobra.Command {

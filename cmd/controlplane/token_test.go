@@ -57,11 +57,11 @@ func TestTokenIsShownOnceAndListedWithoutItsSecret(t *testing.T) {
 		t.Errorf("standard error is %q, want who and until when, without the token", told)
 	}
 	if out, told := must(t, "token", "create", "--database-url", db, "--certificate", "--name", "spiffe://x/n1", "--role", "sidecar"); out != "" ||
-		!strings.Contains(told, "lets in spiffe://x/n1 as sidecar, for all domains, without end") {
+		!strings.Contains(told, "lets in spiffe://x/n1 as sidecar, for all domains, never expires") {
 		t.Errorf("certificate: %q and %q", out, told)
 	}
 	list, _ := must(t, "token", "list", "--database-url", db)
-	for _, want := range []string{id + " +token +ci +editor +a,b .* until 20", "certificate +spiffe://x/n1 +sidecar +all domains .* without end"} {
+	for _, want := range []string{"^ID +TYPE +NAME +ROLE +DOMAINS +CREATED +LIFE\n", id + " +token +ci +editor +a,b .* 20[-0-9]+ [:0-9]+Z +until 20[-0-9]+ [:0-9]+Z", "certificate +spiffe://x/n1 +sidecar +all domains .* never expires"} {
 		if !regexp.MustCompile(want).MatchString(list) {
 			t.Errorf("the list has no %q:\n%s", want, list)
 		}
@@ -70,7 +70,7 @@ func TestTokenIsShownOnceAndListedWithoutItsSecret(t *testing.T) {
 		t.Errorf("the secret is in the list:\n%s", list)
 	}
 	must(t, "token", "revoke", "--database-url", db, id)
-	if list, _ := must(t, "token", "list", "--database-url", db); !regexp.MustCompile(id + ".* revoked 20").MatchString(list) {
+	if list, _ := must(t, "token", "list", "--database-url", db); !regexp.MustCompile(id + ".* ✖ revoked 20[-0-9]+ [:0-9]+Z").MatchString(list) {
 		t.Errorf("the list does not say that %s is revoked:\n%s", id, list)
 	}
 	if _, _, err := control(t, "token", "revoke", "--database-url", db, "ffffffffffff"); err == nil {

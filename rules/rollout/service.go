@@ -123,7 +123,7 @@ func (s *Service) commit(ctx context.Context, in intent, decide func(context.Con
 		if err := refuseParted(ctx, tx); err != nil {
 			return nil, err
 		}
-		out.Steps = p.steps(in.domain)
+		out.Steps = p.steps(in.domain, s.now())
 		if in.dry {
 			out.Note = "nothing was stored: this only says what would be done"
 			return nil, nil

@@ -79,30 +79,66 @@ func settle(is rules.Settings, shard *rules.Source, exempt []rules.Exemption, pr
 	return is
 }
 
-// settingsWords says what the settings are: "exempt health, probes; shard header:x-api-key; frozen until …".
-func settingsWords(s rules.Settings) string {
-	var parts []string
-	if len(s.Exempt) > 0 {
-		names := make([]string, len(s.Exempt))
-		for i, e := range s.Exempt {
-			match, err := json.Marshal(e.Match)
-			if err != nil {
-				match = []byte("?") // every valid match encodes
-			}
-			names[i] = e.Name + " " + string(match)
+// settingsWords says what differs between two settings, and nothing else: "health not exempt; not frozen" and "exempt health
+// {…}; frozen until …". Freezes that have ended differ from none in nothing.
+func settingsWords(was, will rules.Settings, now time.Time) (before, after string) {
+	var w [2][]string
+	add := func(old, fresh string) {
+		if old != fresh {
+			w[0], w[1] = append(w[0], old), append(w[1], fresh)
 		}
-		parts = append(parts, "exempt "+strings.Join(names, ", "))
 	}
-	if s.Shard != nil {
-		parts = append(parts, "shard "+s.Shard.String())
+	for _, name := range namesOf(was.Exempt, will.Exempt, func(e rules.Exemption) string { return e.Name }) {
+		add(exemptWords(was.Exempt, name), exemptWords(will.Exempt, name))
 	}
-	for i := range s.Freezes {
-		parts = append(parts, freezeWords(&s.Freezes[i]))
+	add(shardWords(was.Shard), shardWords(will.Shard))
+	for _, rule := range namesOf(was.Freezes, will.Freezes, func(f rules.Freeze) string { return f.Rule }) {
+		add(frozenWords(was.Freezes, rule, now), frozenWords(will.Freezes, rule, now))
 	}
-	if len(parts) == 0 {
-		return "no settings"
+	if len(w[0]) == 0 { // a freeze that ended just now, or one that was made twice in a second
+		return "as before", "as before"
 	}
-	return strings.Join(parts, "; ")
+	return strings.Join(w[0], "; "), strings.Join(w[1], "; ")
+}
+
+// namesOf are the names in either list, in order and each once.
+func namesOf[T any](a, b []T, name func(T) string) []string {
+	list := make([]string, 0, len(a)+len(b))
+	for _, x := range slices.Concat(a, b) {
+		list = append(list, name(x))
+	}
+	slices.Sort(list)
+	return slices.Compact(list)
+}
+
+// exemptWords says "exempt health {…}", or "health not exempt".
+func exemptWords(list []rules.Exemption, name string) string {
+	for _, e := range list {
+		if e.Name != name {
+			continue
+		}
+		match, err := json.Marshal(e.Match)
+		if err != nil {
+			match = []byte("?") // every valid match encodes
+		}
+		return "exempt " + name + " " + string(match)
+	}
+	return name + " not exempt"
+}
+
+func shardWords(s *rules.Source) string {
+	if s == nil {
+		return "no shard"
+	}
+	return "shard " + s.String()
+}
+
+// frozenWords says whether a rule, or the domain as a whole, is frozen.
+func frozenWords(list []rules.Freeze, rule string, now time.Time) string {
+	if f := frozen(list, rule, now); f != nil {
+		return freezeWords(f)
+	}
+	return strings.TrimSpace(rule + " not frozen")
 }
 
 // freezeWords says "login frozen until 2026-11-02 03:15:00Z".

@@ -16,16 +16,15 @@ func newest(r *rules.Rule) *rules.Version { return cmp.Or(r.Candidate, r.Stable)
 
 // steps says what became of each rule and of the settings. A new spec is compared with the one in force, or the one being
 // tried.
-func (p *plan) steps(domain string) []Step {
+func (p *plan) steps(domain string, at time.Time) []Step {
 	was := make(map[string]*rules.Rule, len(p.before))
 	for i := range p.before {
 		was[p.before[i].UID] = &p.before[i]
 	}
 	list := make([]Step, 0, len(p.after)+1)
 	if c := p.settings; c != nil {
-		list = append(list, Step{
-			Rule: domain, Before: settingsWords(c.before), After: settingsWords(c.after), Warnings: p.warnings[domain],
-		})
+		before, after := settingsWords(c.before, c.after, at)
+		list = append(list, Step{Rule: domain, Before: before, After: after, Warnings: p.warnings[domain]})
 	}
 	for i := range p.after {
 		now := &p.after[i]

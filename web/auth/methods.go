@@ -3,6 +3,9 @@ package auth
 import (
 	"context"
 	"fmt"
+	"path"
+	"strings"
+	"unicode"
 
 	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/grpc/health/grpc_health_v1"
@@ -78,9 +81,21 @@ func mayCall(i access.Identity, method string) error {
 	}
 	i.Domains = nil // the handler knows which domain the call is about
 	if err := i.May(needed.role, ""); err != nil {
-		return fmt.Errorf("%s: %w", method, err)
+		return fmt.Errorf("%s: %w", words(method), err)
 	}
 	return nil
+}
+
+// words are a method as people say it: "set override" for /headgate.admin.v1.AdminService/SetOverride.
+func words(method string) string {
+	var b strings.Builder
+	for i, r := range path.Base(method) {
+		if i > 0 && unicode.IsUpper(r) {
+			b.WriteByte(' ')
+		}
+		b.WriteRune(unicode.ToLower(r))
+	}
+	return b.String()
 }
 
 // record has an attempt written down that never came to its handler, with what the request says it was about.

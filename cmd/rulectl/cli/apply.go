@@ -39,7 +39,7 @@ func (a *app) applyCommand() *cobra.Command {
 			"name stay as they are.\n\n" +
 			"Some things take effect at once, without shadow: exemptions, another shard, rules taken out by --prune, and\n" +
 			"everything with --stage enforce. They are shown before they happen and asked for at a terminal; elsewhere they\n" +
-			"need --yes (exit 7 otherwise). --yes also takes a limit that becomes ten times larger or smaller.",
+			"need --yes (exit 7 otherwise). So it is with a limit that becomes ten times larger or smaller.",
 		Example: "  rulectl apply -f rules/ -m \"pro plan to 600/min\" --wait\n" +
 			"  rulectl apply -f rules/ --dry-run\n" +
 			"  rulectl apply -f rules/ --prune --yes -m \"rules are what is in git\"",
@@ -102,7 +102,7 @@ func (a *app) apply(ctx context.Context, f applyFlags) error {
 	if err := a.askFirst(ctx, req, files); err != nil {
 		return err
 	}
-	return a.change(ctx, change{what: "apply " + names(fileNames(files)), next: nextStep, do: func(ctx context.Context, client adminpb.AdminServiceClient) ([]*adminpb.Outcome, error) {
+	return a.change(ctx, change{what: "apply " + names(fileNames(files)), next: nextStep, many: nextOfMany, do: func(ctx context.Context, client adminpb.AdminServiceClient) ([]*adminpb.Outcome, error) {
 		resp, err := client.Apply(ctx, req)
 		a.showProblems(err, files)
 		return resp.GetOutcomes(), err
@@ -119,39 +119,62 @@ func atOnce(req *adminpb.ApplyRequest, files []rulefile.File) bool {
 	return err != nil || slices.ContainsFunc(sets, func(s rulefile.RuleSet) bool { return s.Shard != nil || len(s.Exempt) > 0 })
 }
 
-// askFirst shows what would be done, and asks: where some of it takes effect at once, and in a protected context always.
+// askFirst shows what would be done, and asks: where some of it takes effect at once or changes a limit tenfold, and in a
+// protected context always. A limit that changes tenfold is taken once somebody has said yes to it.
 func (a *app) askFirst(ctx context.Context, req *adminpb.ApplyRequest, files []rulefile.File) error {
 	if err := a.settle(); err != nil {
 		return err
 	}
 	protected := a.context != nil && a.context.Protected && a.yes.name() == ""
-	if !protected && (a.yes.given() || !atOnce(req, files)) {
+	if !protected && (a.yes.given() || !a.io.Interactive && !atOnce(req, files)) {
 		return nil
 	}
 	outcomes, err := a.dryRun(ctx, req, files)
 	if err != nil {
 		return err
 	}
-	var what []string
-	for _, o := range outcomes {
-		for _, step := range o.GetSteps() {
-			if req.GetEnforce() || ofSettings(step) || deletes(step) {
-				what = append(what, step.GetRule())
-			}
-		}
+	now, tenfold := toConfirm(outcomes, req.GetEnforce())
+	if !a.io.Interactive {
+		tenfold = nil // the control plane refuses it, and says the way
 	}
-	if len(what) == 0 && !protected {
+	if len(now)+len(tenfold) == 0 && !protected {
 		return nil
 	}
 	if a.io.Interactive {
-		printOutcomes(a.io.Err, outcomes)
+		printOutcomes(a.io.Err, outcomes, "would be changed")
 	} else if err := a.showDryRun(outcomes); err != nil {
 		return err
 	}
-	if len(what) == 0 {
+	var asked []string
+	if len(now) > 0 {
+		asked = append(asked, "change at once, without shadow: "+names(now))
+	}
+	if len(tenfold) > 0 {
+		asked = append(asked, "change a limit ten times or more: "+names(tenfold))
+	}
+	if len(asked) == 0 {
 		return a.allow("apply " + names(fileNames(files)))
 	}
-	return a.confirm(fmt.Sprintf("change at once, without shadow: %s", names(what)))
+	if err := a.confirm(strings.Join(asked, "; ")); err != nil {
+		return err
+	}
+	req.Confirmed = req.Confirmed || len(tenfold) > 0
+	return nil
+}
+
+// toConfirm are the rules and settings that change at once, and the rules with a limit that changes tenfold.
+func toConfirm(outcomes []*adminpb.Outcome, enforce bool) (now, tenfold []string) {
+	for _, o := range outcomes {
+		for _, step := range o.GetSteps() {
+			if enforce || ofSettings(step) || deletes(step) {
+				now = append(now, step.GetRule())
+			}
+			if slices.ContainsFunc(step.GetWarnings(), func(w string) bool { return strings.Contains(w, rules.WarnTenfold) }) {
+				tenfold = append(tenfold, step.GetRule())
+			}
+		}
+	}
+	return now, tenfold
 }
 
 func fileNames(files []rulefile.File) []string {

@@ -47,14 +47,12 @@ func (a *app) exportAudit(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	w := bufio.NewWriter(a.io.Out)
-	e := json.NewEncoder(w)
-	e.SetEscapeHTML(false)
+	w := bufio.NewWriter(raw(a.io.Out))
 	written := 0
 	// Whatever there is, also behind the end that the control plane tells of: verify is to find it.
 	err = t.walk(ctx, 1, max(at.head.Records, at.newest), func(r *rollout.Record) error {
 		written++
-		return e.Encode(newRecordItem(r))
+		return printJSONLine(w, newRecordItem(r))
 	})
 	if err := firstOf(err, w.Flush()); err != nil {
 		return err

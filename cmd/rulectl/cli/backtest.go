@@ -77,8 +77,8 @@ func (a *app) backtest(ctx context.Context, f backtestFlags) error {
 		return err
 	}
 	defer log.close()
-	bar := newLogProgress(a.io.Err, terminal(a.io.Err), log)
-	findings := lineFindings{w: bufio.NewWriter(a.io.Err), name: log.name, bar: bar}
+	bar := newLogProgress(raw(a.io.Err), terminal(a.io.Err), log)
+	findings := lineFindings{w: bufio.NewWriter(raw(a.io.Err)), name: log.name, bar: bar}
 	result, err := backtest.Run(ctx, log.text, backtest.Options{Sets: sets, Store: f.store, Log: accesslog.Options{
 		Parse: parse, SortWindow: f.sortWindow, Malformed: findings.malformed, Unseen: findings.unseen,
 	}})

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -8,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"path"
 	"strconv"
 	"strings"
 	"time"
@@ -44,9 +46,9 @@ type sidecarFreeze struct {
 // breakGlass freezes or unfreezes one sidecar, without a control plane.
 func (a *app) breakGlass(ctx context.Context, address string, g glass) error {
 	form := url.Values{"domain": {g.domain}, "rule": {g.rule}, "actor": {a.actor()}}
-	path := "/unfreeze"
+	door := "/unfreeze"
 	if g.length > 0 {
-		path = "/freeze"
+		door = "/freeze"
 		form.Set("for", g.length.String())
 		form.Set("including_closed", strconv.FormatBool(g.includingClosed))
 	}
@@ -54,10 +56,15 @@ func (a *app) breakGlass(ctx context.Context, address string, g glass) error {
 		fmt.Fprintln(a.io.Err, "note: a sidecar itself keeps no message, and has no --wait and no --expect-revision: they are passed over")
 	}
 	var answer sidecarAnswer
-	if err := a.askSidecar(ctx, address, http.MethodPost, path, form, &answer); err != nil {
+	if err := a.askSidecar(ctx, address, http.MethodPost, door, form, &answer); err != nil {
 		return err
 	}
-	if err := a.showSidecarFreezes(&answer); err != nil {
+	none := "nothing is frozen there"
+	if g.length == 0 && !a.structured() {
+		fmt.Fprintf(a.io.Out, "the freeze of %s that was made at this sidecar is ended\n", cmp.Or(path.Join(g.domain, g.rule), "its domain"))
+		none = "nothing else is frozen there"
+	}
+	if err := a.showSidecarFreezes(&answer, none); err != nil {
 		return err
 	}
 	fmt.Fprintln(a.io.Err, "this sidecar alone; it tells the control plane when that is there; see: rulectl sidecar freezes "+address)
@@ -75,12 +82,13 @@ func (a *app) sidecarFreezesCommand() *cobra.Command {
 			if err := a.askSidecar(ctx, args[0], http.MethodGet, "/freezes", nil, &answer); err != nil {
 				return err
 			}
-			return a.showSidecarFreezes(&answer)
+			return a.showSidecarFreezes(&answer, "nothing is frozen there")
 		}),
 	}
 }
 
-func (a *app) showSidecarFreezes(answer *sidecarAnswer) error {
+// showSidecarFreezes shows what is frozen, or says none.
+func (a *app) showSidecarFreezes(answer *sidecarAnswer, none string) error {
 	if answer.Warning != "" {
 		fmt.Fprintf(a.io.Err, "⚠ %s\n", oneLine(answer.Warning))
 	}
@@ -88,7 +96,7 @@ func (a *app) showSidecarFreezes(answer *sidecarAnswer) error {
 		return printList(a, "FreezeList", answer.Freezes)
 	}
 	if len(answer.Freezes) == 0 {
-		fmt.Fprintln(a.io.Err, "nothing is frozen there")
+		fmt.Fprintln(a.io.Err, none)
 		return nil
 	}
 	rows := make([][]string, len(answer.Freezes))

@@ -21,6 +21,7 @@ type change struct {
 	what string // as in "promote a/x to 10%"
 	do   func(context.Context, adminpb.AdminServiceClient) ([]*adminpb.Outcome, error)
 	next func(*adminpb.Step) string
+	many func(*adminpb.Outcome) string // the hint where several things changed; nil: next
 }
 
 // change makes the change, waits for the fleet where that is asked for, and says what became of each rule. Once the
@@ -54,7 +55,7 @@ func (a *app) change(ctx context.Context, c change) error {
 		return firstOf(printList(a, "ChangeList", changeItems(outcomes, waits)), waitErr)
 	}
 	if waitErr == nil {
-		a.suggestNext(outcomes, c.next)
+		a.suggestNext(outcomes, &c)
 	}
 	return waitErr
 }
@@ -77,7 +78,7 @@ func firstOf(errs ...error) error {
 func (a *app) showOutcomes(outcomes []*adminpb.Outcome) error {
 	if a.output != outputName {
 		if !a.structured() {
-			printOutcomes(a.io.Out, outcomes)
+			printOutcomes(a.io.Out, outcomes, "dry run: nothing is stored")
 		}
 		return nil
 	}
@@ -88,24 +89,27 @@ func (a *app) showOutcomes(outcomes []*adminpb.Outcome) error {
 	return printNames(a, steps, (*adminpb.Step).GetRule)
 }
 
-func printOutcomes(w io.Writer, outcomes []*adminpb.Outcome) {
+// printOutcomes prints what was done, or what only would be, which dry says.
+func printOutcomes(w io.Writer, outcomes []*adminpb.Outcome, dry string) {
 	for _, o := range outcomes {
+		domain := oneLine(o.GetDomain())
 		switch {
 		case len(o.GetSteps()) == 0:
-			fmt.Fprintf(w, "%s  unchanged: %s\n", o.GetDomain(), oneLine(o.GetNote()))
+			fmt.Fprintf(w, "%s  unchanged: %s\n", domain, oneLine(o.GetNote()))
 		case o.GetRevision() == 0:
-			fmt.Fprintf(w, "%s  dry run: nothing is stored\n", o.GetDomain())
+			fmt.Fprintf(w, "%s  %s\n", domain, dry)
 		default:
-			fmt.Fprintf(w, "%s  revision %d\n", o.GetDomain(), o.GetRevision())
+			fmt.Fprintf(w, "%s  revision %d\n", domain, o.GetRevision())
 		}
 		for _, step := range o.GetSteps() {
+			rule, before, after := oneLine(step.GetRule()), oneLine(step.GetBefore()), oneLine(step.GetAfter())
 			switch {
-			case step.GetBefore() == "":
-				fmt.Fprintf(w, "  + %s: new, %s\n", step.GetRule(), oneLine(step.GetAfter()))
+			case before == "":
+				fmt.Fprintf(w, "  + %s: new, %s\n", rule, after)
 			case deletes(step):
-				fmt.Fprintf(w, "  - %s: %s -> %s\n", step.GetRule(), oneLine(step.GetBefore()), oneLine(step.GetAfter()))
+				fmt.Fprintf(w, "  - %s: %s -> %s\n", rule, before, after)
 			default:
-				fmt.Fprintf(w, "  ~ %s: %s -> %s\n", step.GetRule(), oneLine(step.GetBefore()), oneLine(step.GetAfter()))
+				fmt.Fprintf(w, "  ~ %s: %s -> %s\n", rule, before, after)
 			}
 			for _, warning := range step.GetWarnings() {
 				fmt.Fprintf(w, "    ⚠ %s\n", oneLine(warning))
@@ -121,29 +125,57 @@ func deletes(step *adminpb.Step) bool {
 	return !ofSettings(step) && strings.HasPrefix(step.GetAfter(), string(rules.StageDeleted))
 }
 
-// suggestNext prints the command that most often follows, for the first rule that changed, or else for the settings.
-func (a *app) suggestNext(outcomes []*adminpb.Outcome, next func(*adminpb.Step) string) {
+// suggestNext prints the command that most often follows, for the first domain that changed.
+func (a *app) suggestNext(outcomes []*adminpb.Outcome, c *change) {
 	for _, o := range outcomes {
-		steps := o.GetSteps()
-		if len(steps) == 0 {
+		switch steps := o.GetSteps(); {
+		case len(steps) == 0:
 			continue
+		case len(steps) > 1 && c.many != nil:
+			fmt.Fprintln(a.io.Err, oneLine(c.many(o)))
+		default:
+			fmt.Fprintln(a.io.Err, oneLine(c.next(steps[0])))
 		}
-		at := max(slices.IndexFunc(steps, func(s *adminpb.Step) bool { return !ofSettings(s) }), 0)
-		fmt.Fprintln(a.io.Err, next(steps[at]))
 		return
 	}
+}
+
+// nextOfMany is the hint after a change of several rules. It names one that is there, and undoes all of them.
+func nextOfMany(o *adminpb.Outcome) string {
+	hint := "next: rulectl get rules -d " + o.GetDomain()
+	for _, step := range o.GetSteps() {
+		if inShadow(step) {
+			hint = shadowHint(step)
+			break
+		}
+	}
+	stood := func(s *adminpb.Step) bool { return !ofSettings(s) && s.GetBefore() != "" } // else the domain may be new
+	if slices.ContainsFunc(o.GetSteps(), stood) {
+		hint += fmt.Sprintf("; to undo: rulectl rollback -d %s --to-revision %d", o.GetDomain(), o.GetRevision()-1)
+	}
+	return hint
+}
+
+func inShadow(step *adminpb.Step) bool {
+	return !ofSettings(step) && strings.Contains(step.GetAfter(), " in shadow")
+}
+
+func shadowHint(step *adminpb.Step) string {
+	return fmt.Sprintf("in shadow it counts what it would refuse, and refuses nobody; next: rulectl promote %s --to 1%%", step.GetRule())
 }
 
 // nextStep is the hint after apply and promote. It reads the state in words, as the control plane says it; a wording it
 // does not know costs a better hint and nothing else.
 func nextStep(step *adminpb.Step) string {
 	rule := step.GetRule()
-	switch after := step.GetAfter(); {
+	switch {
 	case ofSettings(step):
 		return "next: rulectl get domains -d " + rule
-	case strings.Contains(after, " in shadow"):
-		return fmt.Sprintf("in shadow it counts what it would refuse, and refuses nobody; next: rulectl promote %s --to 1%%", rule)
-	case strings.Contains(after, "%"):
+	case deletes(step):
+		return "to undo: rulectl rollback " + rule
+	case inShadow(step):
+		return shadowHint(step)
+	case strings.Contains(step.GetAfter(), "%"):
 		return fmt.Sprintf("next: rulectl promote %s --to 100%%; to undo: rulectl rollback %s", rule, rule)
 	}
 	return fmt.Sprintf("next: rulectl get rule %s; to undo: rulectl rollback %s", rule, rule)

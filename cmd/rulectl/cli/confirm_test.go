@@ -104,7 +104,7 @@ func TestApplyShowsWhatTakesEffectAtOnceAndAsks(t *testing.T) {
 		t.Errorf("exit code %d, %q, %q", code, out, said)
 	}
 	code, out, said = atTerminal(t, plane.addr, answer("y\n"), "apply", "-f", file)
-	if code != 0 || !strings.Contains(out, "a  revision 1\n") || !strings.Contains(said, "a  dry run: nothing is stored\n") {
+	if code != 0 || !strings.Contains(out, "a  revision 1\n") || !strings.HasPrefix(said, "a  would be changed\n") || strings.Contains(said, "nothing is stored") {
 		t.Errorf("exit code %d, %q, %q", code, out, said)
 	}
 	// What starts in shadow is not asked for.
@@ -125,5 +125,41 @@ func TestAdoptSaysHowManySidecarsItIsAbout(t *testing.T) {
 	}
 	if code, out, said := atTerminal(t, plane.addr, answer("y\n"), "sidecar", "adopt", "OLDER"); code != 0 || !strings.Contains(out, "follow this one") {
 		t.Errorf("exit code %d, %q, %q", code, out, said)
+	}
+}
+
+func TestApplyAsksForLimitsThatChangeTenfold(t *testing.T) {
+	t.Parallel()
+	plane := setup(t)
+	plane.mustApply(t, oneRule)
+	file := write(t, "a.yaml", []byte(strings.Replace(oneRule, "1/s", "10/s", 1)))
+	code, out, said := atTerminal(t, plane.addr, answer("n\n"), "apply", "-f", file)
+	if code != 7 || out != "" || !strings.Contains(said, "⚠ warning HG0209: limits[0].rate: ") || !strings.Contains(said, "change a limit ten times or more: a/x? [y/N]") {
+		t.Errorf("answered no: exit code %d, %q, %q", code, out, said)
+	}
+	if code, out, said := atTerminal(t, plane.addr, answer("y\n"), "apply", "-f", file); code != 0 || !strings.Contains(out, "a  revision 2\n") {
+		t.Errorf("answered yes: exit code %d, %q, %q", code, out, said)
+	}
+	if got, want := plane.state(t), "v2 in shadow with no stable version"; got != want {
+		t.Errorf("the rule is %s, want %s", got, want)
+	}
+}
+
+func TestOverrideAsksForARateThatIsTenfold(t *testing.T) {
+	t.Parallel()
+	plane := setup(t)
+	plane.mustApply(t, oneRule)
+	set := func(in *typed, rate string) (int, string, string) {
+		return atTerminal(t, plane.addr, in, "override", "set", "a/x", "--key", "192.0.2.1", "--limit", rate, "--for", "2h")
+	}
+	code, out, said := set(answer("n\n"), "10/s")
+	if code != 7 || out != "" || !strings.Contains(said, "⚠ a/x: the limit changes ten times or more: from 1/s to 10/s\noverride a key of a/x with 10/s? [y/N]") {
+		t.Errorf("answered no: exit code %d, %q, %q", code, out, said)
+	}
+	if code, out, said := set(answer("y\n"), "10/s"); code != 0 || !strings.Contains(out, "10/s until ") {
+		t.Errorf("answered yes: exit code %d, %q, %q", code, out, said)
+	}
+	if code, _, said := set(answer(""), "2/s"); code != 0 || strings.Contains(said, "[y/N]") {
+		t.Errorf("twice the limit: exit code %d, %q", code, said)
 	}
 }

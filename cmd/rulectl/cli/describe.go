@@ -48,6 +48,9 @@ func (a *app) describe(ctx context.Context, args []string) error {
 // newest is the version of a rule that was applied last.
 func newest(r *adminpb.Rule) *adminpb.Version { return cmp.Or(r.GetCandidate(), r.GetStable()) }
 
+// inForce is the version that decides for most keys.
+func inForce(r *adminpb.Rule) *adminpb.Version { return cmp.Or(r.GetStable(), r.GetCandidate()) }
+
 // summary says what a version means; "" for a spec that this program cannot read.
 func summary(v *adminpb.Version) string {
 	if s, err := rules.DecodeSpec([]byte(v.GetSpec())); err == nil {
@@ -192,14 +195,11 @@ func cohortText(r *adminpb.Rule) string {
 }
 
 func (f freezeItem) text(now time.Time) string {
-	what, but := "this rule", ", but not versions with failure: closed"
+	what := "this rule"
 	if f.Rule == "" {
 		what = "the whole domain"
 	}
-	if f.IncludingClosed {
-		but = ""
-	}
-	return fmt.Sprintf("❄ %s refuses nobody until %s (%s left)%s", what, when(f.until), left(f.until, now), but)
+	return fmt.Sprintf("❄ %s refuses nobody until %s (%s left); %s", what, when(f.until), left(f.until, now), f.closedText())
 }
 
 func versionText(b *strings.Builder, name string, v *adminpb.Version) {
@@ -215,7 +215,7 @@ func versionText(b *strings.Builder, name string, v *adminpb.Version) {
 	if err != nil {
 		return
 	}
-	for line := range strings.Lines(clean(text.String())) {
+	for line := range strings.Lines(string(text)) {
 		b.WriteString("  " + line)
 	}
 }

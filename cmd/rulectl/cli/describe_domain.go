@@ -97,7 +97,7 @@ func (d *describedDomain) text(now time.Time) string {
 	}
 	b.WriteString("\nRules\n")
 	for _, r := range d.RulesOf {
-		fmt.Fprintf(&b, "  %s: %s\n", r.Rule, oneLine(r.State))
+		fmt.Fprintf(&b, "  %s: %s\n", oneLine(r.Rule), oneLine(r.State))
 		if r.Summary != "" {
 			fmt.Fprintf(&b, "      %s.\n", oneLine(r.Summary))
 		}

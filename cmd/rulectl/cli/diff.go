@@ -188,14 +188,14 @@ func specText(s *rules.Spec) string {
 	if err != nil {
 		return string(b) + "\n"
 	}
-	return text.String()
+	return string(text)
 }
 
 func (a *app) printUnified(items []diffItem) error {
 	var b strings.Builder
 	for _, item := range items {
 		if len(item.Unified) == 0 {
-			fmt.Fprintf(&b, "# %s: %s -> %s\n", item.Rule, oneLine(item.Before), oneLine(item.After))
+			fmt.Fprintf(&b, "# %s: %s -> %s\n", oneLine(item.Rule), oneLine(item.Before), oneLine(item.After))
 		}
 		for _, u := range item.Unified {
 			for line := range strings.Lines(clean(u)) {

@@ -96,10 +96,10 @@ func (a *app) printDiff(outcomes []*adminpb.Outcome, items []diffItem) error {
 	var b strings.Builder
 	for _, o := range outcomes {
 		if len(o.GetSteps()) == 0 {
-			fmt.Fprintf(&b, "%s  unchanged: %s\n", o.GetDomain(), oneLine(o.GetNote()))
+			fmt.Fprintf(&b, "%s  unchanged: %s\n", oneLine(o.GetDomain()), oneLine(o.GetNote()))
 			continue
 		}
-		fmt.Fprintf(&b, "%s  %s\n", o.GetDomain(), count(len(o.GetSteps()), "change"))
+		fmt.Fprintf(&b, "%s  %s\n", oneLine(o.GetDomain()), count(len(o.GetSteps()), "change"))
 		for range o.GetSteps() {
 			a.diffWords(&b, &items[0])
 			items = items[1:]
@@ -117,11 +117,11 @@ func (a *app) diffWords(b *strings.Builder, d *diffItem) {
 	}
 	switch {
 	case d.Before == "":
-		fmt.Fprintf(b, "  %s\n", a.tinted(green, fmt.Sprintf("+ %s: new, %s", d.Rule, oneLine(d.After))))
+		fmt.Fprintf(b, "  %s\n", a.tinted(green, fmt.Sprintf("+ %s: new, %s", oneLine(d.Rule), oneLine(d.After))))
 	case strings.HasPrefix(d.After, string(rules.StageDeleted)):
-		fmt.Fprintf(b, "  %s\n", a.tinted(red, fmt.Sprintf("- %s: %s -> %s", d.Rule, oneLine(d.Before), oneLine(d.After))))
+		fmt.Fprintf(b, "  %s\n", a.tinted(red, fmt.Sprintf("- %s: %s -> %s", oneLine(d.Rule), oneLine(d.Before), oneLine(d.After))))
 	default:
-		fmt.Fprintf(b, "  %s\n", a.tinted(yellow, fmt.Sprintf("~ %s: %s -> %s", d.Rule, oneLine(d.Before), oneLine(d.After))))
+		fmt.Fprintf(b, "  %s\n", a.tinted(yellow, fmt.Sprintf("~ %s: %s -> %s", oneLine(d.Rule), oneLine(d.Before), oneLine(d.After))))
 	}
 	switch {
 	case d.Was != "" && d.Will != "" && d.Was != d.Will:

@@ -57,7 +57,7 @@ type diagnosis struct {
 }
 
 func (d *diagnosis) add(check, status, text, todo string) {
-	d.findings = append(d.findings, finding{check, status, oneLine(text), todo})
+	d.findings = append(d.findings, finding{oneLine(check), status, oneLine(text), oneLine(todo)})
 }
 
 func (d *diagnosis) failed() bool {

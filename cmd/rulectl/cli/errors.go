@@ -121,8 +121,9 @@ func (a *app) explainConnection(err error) {
 	}
 }
 
+// complain says what is wrong. Lines of a text that came from elsewhere are indented, so that none looks like rulectl's.
 func (a *app) complain(format string, args ...any) {
-	fmt.Fprintf(a.io.Err, "rulectl: %s\n", clean(fmt.Sprintf(format, args...)))
+	fmt.Fprintf(a.io.Err, "rulectl: %s\n", strings.ReplaceAll(clean(fmt.Sprintf(format, args...)), "\n", "\n  "))
 }
 
 func (a *app) advise(lines ...string) {

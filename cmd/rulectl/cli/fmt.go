@@ -66,7 +66,7 @@ func (a *app) format(paths []string, write, check bool) error {
 	changed := false
 	for i, f := range files {
 		if !write && !check {
-			fmt.Fprintf(a.io.Out, "%s", formatted[i])
+			fmt.Fprintf(raw(a.io.Out), "%s", formatted[i])
 			continue
 		}
 		if bytes.Equal(formatted[i], f.Content) {

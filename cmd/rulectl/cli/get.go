@@ -18,12 +18,13 @@ import (
 
 func (a *app) getCommand() *cobra.Command {
 	of := &cobra.Command{
-		Use:     "rules [RULE...]",
-		Aliases: []string{"rule"},
-		Short:   "Show rules as they stand",
-		Long:    "Get rules shows all rules, those of the domain that -d names, or those that are named: RULE is DOMAIN/NAME, or a\nname with -d.",
-		Example: "  rulectl get rules -d public-api\n  rulectl get rule public-api/login -o json",
-		RunE:    a.run(a.getRules),
+		Use:        "rules [RULE...]",
+		Aliases:    []string{"rule"},
+		SuggestFor: []string{"list", "ls", "show", "status"},
+		Short:      "Show rules as they stand",
+		Long:       "Get rules shows all rules, those of the domain that -d names, or those that are named: RULE is DOMAIN/NAME, or a\nname with -d.",
+		Example:    "  rulectl get rules -d public-api\n  rulectl get rule public-api/login -o json",
+		RunE:       a.run(a.getRules),
 	}
 	a.domainFlag(of, "only the rules of this domain")
 	hasNames(of)
@@ -174,9 +175,20 @@ func (r ruleItem) row() []string {
 		owner = candidate.Owner
 	}
 	return []string{
-		r.Domain + "/" + r.Name, r.Stage, stableText, candidateText, becomes(stable.key(), candidate.key()),
+		r.Domain + "/" + r.Name, r.stageText(), stableText, candidateText, becomes(stable.key(), candidate.key()),
 		becomes(stable.limits(), candidate.limits()), strconv.FormatInt(r.Revision, 10), owner,
 	}
+}
+
+// stageText is the stage, with the stable beside the candidate: that one is in force for all others.
+func (r ruleItem) stageText() string {
+	switch {
+	case r.Stable == nil || r.Candidate == nil:
+		return r.Stage
+	case r.Stage == string(rules.StageShadow):
+		return "stable + shadow"
+	}
+	return fmt.Sprintf("stable + %s%%", strconv.FormatFloat(r.Percent, 'f', -1, 64))
 }
 
 // becomes shows what the stable says and what the candidate says instead.

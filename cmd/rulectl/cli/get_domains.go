@@ -132,7 +132,10 @@ func (d *domainItem) row() []string {
 		switch {
 		case f.Rule == "":
 			frozen = "❄ all"
-		case frozen != "❄ all":
+			if !f.IncludingClosed {
+				frozen = "❄ all but failure: closed"
+			}
+		case !strings.HasPrefix(frozen, "❄ all"):
 			frozen = "❄ " + count(len(d.Freezes), "rule")
 		}
 	}
@@ -147,11 +150,18 @@ func (d *domainItem) notes(now time.Time) []string {
 		if f.Rule != "" {
 			what += "/" + f.Rule
 		}
-		but := ", but failure: closed"
-		if f.IncludingClosed {
-			but = ", failure: closed too"
-		}
-		list[i] = fmt.Sprintf("❄ %s FROZEN until %s (%s left)%s: to end it: rulectl unfreeze %s", what, when(f.until), left(f.until, now), but, what)
+		list[i] = fmt.Sprintf("❄ %s FROZEN until %s (%s left); %s; to end it: rulectl unfreeze %s", what, when(f.until), left(f.until, now), f.closedText(), what)
 	}
 	return list
+}
+
+// closedText says what becomes of the rules that guard something.
+func (f *freezeItem) closedText() string {
+	switch {
+	case f.IncludingClosed:
+		return "rules with failure: closed refuse nobody either"
+	case f.Rule != "":
+		return "a version with failure: closed still refuses"
+	}
+	return "rules with failure: closed still refuse"
 }

@@ -97,6 +97,9 @@ func (a *app) inspect(ctx context.Context, rule string, f *inspectFlags) error {
 	if err := a.askSidecar(ctx, f.sidecar, http.MethodPost, "/inspect", form, &in); err != nil {
 		return err
 	}
+	if err := f.refuseNamed(in.sources()); err != nil {
+		return err
+	}
 	if a.structured() {
 		return a.printData(struct {
 			APIVersion string `json:"apiVersion"`
@@ -108,9 +111,17 @@ func (a *app) inspect(ctx context.Context, rule string, f *inspectFlags) error {
 	return err
 }
 
+// sources are those of the keys of all versions.
+func (i *inspection) sources() (list []string) {
+	for _, v := range i.Versions {
+		list = append(list, v.Key...)
+	}
+	return list
+}
+
 func (i *inspection) text(plan string, now time.Time) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "Rule:    %s/%s, %s (revision %d)\nCohort:  %s\n\n", i.Domain, i.Rule, oneLine(i.State), i.Revision, i.cohort())
+	fmt.Fprintf(&b, "Rule:    %s/%s, %s (revision %d)\nCohort:  %s\n\n", oneLine(i.Domain), oneLine(i.Rule), oneLine(i.State), i.Revision, i.cohort())
 	var rows [][]string
 	var notes [][]string
 	for _, v := range i.Versions {

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 	"unicode"
+	"unicode/utf16"
 	"unicode/utf8"
 
 	"github.com/spf13/cobra"
@@ -94,32 +95,50 @@ func (a *app) printData(v any) error {
 	e.SetEscapeHTML(false)
 	e.SetIndent("", "  ")
 	err := e.Encode(v)
+	text := escapeHidden(b.Bytes(), jsonEscape)
 	if err == nil && a.output == outputYAML {
-		b, err = asYAML(b.Bytes())
+		text, err = asYAML(b.Bytes())
 	}
 	if err != nil {
 		return fmt.Errorf("print: %w", err)
 	}
-	_, err = a.io.Out.Write(b.Bytes())
+	_, err = a.io.Out.Write(text)
+	return err
+}
+
+// printJSONLine writes v as a line of JSON.
+func printJSONLine(w io.Writer, v any) error {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(v); err != nil {
+		return err
+	}
+	_, err := w.Write(escapeHidden(b.Bytes(), jsonEscape))
 	return err
 }
 
 // asYAML writes JSON as YAML, which it is a part of, with the keys in their order.
-func asYAML(text []byte) (b bytes.Buffer, err error) {
+func asYAML(text []byte) ([]byte, error) {
 	var n yaml.Node
-	if err := yaml.Unmarshal(text, &n); err != nil {
-		return b, err
+	if err := yaml.Unmarshal(escapeHidden(text, yamlEscape), &n); err != nil {
+		return nil, err
 	}
 	plain(&n)
+	var b bytes.Buffer
 	e := yaml.NewEncoder(&b)
 	e.SetIndent(2)
-	return b, firstOf(e.Encode(&n), e.Close())
+	err := firstOf(e.Encode(&n), e.Close())
+	return escapeHidden(b.Bytes(), yamlEscape), err
 }
 
 // plain takes the brackets and quotes of JSON away, where YAML does without.
 func plain(n *yaml.Node) {
 	if len(n.Content) > 0 || n.Kind == yaml.ScalarNode {
 		n.Style = 0
+	}
+	if strings.ContainsFunc(n.Value, hidden) {
+		n.Style = yaml.DoubleQuotedStyle // where it can be escaped
 	}
 	for _, child := range n.Content {
 		plain(child)
@@ -181,15 +200,41 @@ func withNotes(table string, notes func(row int) []string) string {
 	return b.String()
 }
 
-// clean makes text that came from elsewhere safe for a terminal, which control characters could redraw.
+// clean makes text that came from elsewhere safe for a terminal: control characters could redraw it, and others that are
+// not seen (marks of direction, spaces of no width) show something else than what is there.
 func clean(s string) string {
 	return strings.Map(func(r rune) rune {
-		if unicode.IsControl(r) && r != '\n' && r != '\t' {
+		if hidden(r) {
 			return unicode.ReplacementChar
 		}
 		return r
 	}, s)
 }
+
+func hidden(r rune) bool { return !unicode.IsGraphic(r) && r != '\n' && r != '\t' }
+
+// escapeHidden writes what is not seen with escapes; it stands between double quotes.
+func escapeHidden(text []byte, escape func(rune) string) []byte {
+	var b bytes.Buffer
+	for _, r := range string(text) {
+		if hidden(r) {
+			b.WriteString(escape(r))
+		} else {
+			b.WriteRune(r)
+		}
+	}
+	return b.Bytes()
+}
+
+func jsonEscape(r rune) string {
+	var b strings.Builder
+	for _, unit := range utf16.Encode([]rune{r}) {
+		fmt.Fprintf(&b, `\u%04x`, unit)
+	}
+	return b.String()
+}
+
+func yamlEscape(r rune) string { return fmt.Sprintf(`\U%08x`, r) }
 
 func oneLine(s string) string {
 	return strings.Join(strings.Fields(clean(s)), " ")

@@ -3,7 +3,6 @@ package cli
 import (
 	"context"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -22,27 +21,6 @@ func (a *app) overrideCommand() *cobra.Command {
 		GroupID: groupChange,
 	}
 	return group(cmd, a.overrideSetCommand(), a.overrideListCommand(), a.overrideDeleteCommand())
-}
-
-const keyUsage = "values of the rule's key in its order, with commas between them (\\, is a comma in a value); given more than once: one value each, as it is"
-
-type overrideFlags struct {
-	key               []string
-	limit, rate, till string
-	length            span
-}
-
-// values are those of the key. They must not get into any text.
-func (f *overrideFlags) values() []string {
-	if len(f.key) != 1 {
-		return f.key
-	}
-	const comma = "\x00" // which no argument of a program can have in it
-	parts := strings.Split(strings.ReplaceAll(f.key[0], `\,`, comma), ",")
-	for i := range parts {
-		parts[i] = strings.ReplaceAll(parts[i], comma, ",")
-	}
-	return parts
 }
 
 func (f *overrideFlags) until() (time.Time, error) {
@@ -65,7 +43,8 @@ func (a *app) overrideSetCommand() *cobra.Command {
 		Use:   "set RULE --key V[,V2…] --limit RATE --for DURATION",
 		Short: "Give one key another rate until a time",
 		Long: "The rate has the window of the limit that it replaces. It takes the place of an override that the key has for that\n" +
-			"limit, takes effect at once, and ends by itself. Ten times more or less than the limit needs --yes.",
+			"limit, takes effect at once, and ends by itself. Ten times more or less than the limit is asked for at a terminal; elsewhere\n" +
+			"it needs --yes (exit 7 otherwise).",
 		Example: "  rulectl override set public-api/login --key 203.0.113.7 --limit 600/min --for 2h -m \"load test\"\n" +
 			"  rulectl override set public-api/pair --key 'a,b' --key 203.0.113.7 --limit unlimited --until 2026-12-01T06:00:00Z",
 		Args: cobra.ExactArgs(1),
@@ -85,10 +64,18 @@ func (a *app) setOverride(ctx context.Context, rule string, f *overrideFlags) er
 	if f.rate == "" {
 		return usagef("--limit is missing: say which rate, for example --limit 600/min")
 	}
-	if _, err := rules.ParseRate(f.rate); err != nil {
+	rate, err := rules.ParseRate(f.rate)
+	if err != nil {
 		return usagef("--limit: %w", err)
 	}
 	until, err := f.until()
+	if err != nil {
+		return err
+	}
+	if err := a.checkKey(ctx, rule, f); err != nil {
+		return err
+	}
+	confirmed, err := a.askTenfold(ctx, rule, f.limit, rate)
 	if err != nil {
 		return err
 	}
@@ -97,7 +84,7 @@ func (a *app) setOverride(ctx context.Context, rule string, f *overrideFlags) er
 	}
 	return a.changeRule(ctx, change{what: "override a key of %s with " + f.rate, next: next}, rule, func(ctx context.Context, client adminpb.AdminServiceClient, domain, name string) ([]*adminpb.Outcome, error) {
 		return one(client.SetOverride(ctx, &adminpb.SetOverrideRequest{
-			Domain: domain, Rule: name, Key: f.values(), Limit: f.limit, Rate: f.rate, Until: timestamppb.New(until), Confirmed: a.yes.given(), Why: a.why(),
+			Domain: domain, Rule: name, Key: f.values(), Limit: f.limit, Rate: f.rate, Until: timestamppb.New(until), Confirmed: confirmed, Why: a.why(),
 		}))
 	})
 }
@@ -110,6 +97,9 @@ func (a *app) overrideDeleteCommand() *cobra.Command {
 		Example: "  rulectl override delete public-api/login --key 203.0.113.7 --wait",
 		Args:    cobra.ExactArgs(1),
 		RunE: a.run(func(ctx context.Context, args []string) error {
+			if err := a.checkKey(ctx, args[0], &f); err != nil {
+				return err
+			}
 			next := func(step *adminpb.Step) string { return "next: rulectl override list " + step.GetRule() }
 			return a.changeRule(ctx, change{what: "end overrides of %s", next: next}, args[0], func(ctx context.Context, client adminpb.AdminServiceClient, domain, name string) ([]*adminpb.Outcome, error) {
 				return one(client.DeleteOverride(ctx, &adminpb.DeleteOverrideRequest{
@@ -132,7 +122,7 @@ func (a *app) overrideListCommand() *cobra.Command {
 		Long:    "KEY is a keyed hash: the values are not known. To find those of one key, name it with --key.",
 		Example: "  rulectl override list public-api/login\n  rulectl override list public-api/login --key 203.0.113.7",
 		Args:    cobra.ExactArgs(1),
-		RunE:    a.run(func(ctx context.Context, args []string) error { return a.listOverrides(ctx, args[0], f.values()) }),
+		RunE:    a.run(func(ctx context.Context, args []string) error { return a.listOverrides(ctx, args[0], &f) }),
 	}
 	cmd.Flags().StringArrayVar(&f.key, "key", nil, keyUsage)
 	a.domainFlag(cmd, "domain of the rule")
@@ -151,13 +141,16 @@ func newOverrideItem(o *adminpb.Override) overrideItem {
 	return overrideItem{o.GetRule(), o.GetKey(), o.GetLimit(), o.GetRate(), timeJSON(o.GetUntil())}
 }
 
-func (a *app) listOverrides(ctx context.Context, rule string, key []string) error {
+func (a *app) listOverrides(ctx context.Context, rule string, f *overrideFlags) error {
 	domain, name, err := a.ruleName(rule)
 	if err != nil {
 		return err
 	}
+	if err := a.checkKey(ctx, rule, f); err != nil {
+		return err
+	}
 	resp, err := ask(ctx, a, func(ctx context.Context, client adminpb.AdminServiceClient) (*adminpb.ListOverridesResponse, error) {
-		return client.ListOverrides(ctx, &adminpb.ListOverridesRequest{Domain: domain, Rule: name, Key: key})
+		return client.ListOverrides(ctx, &adminpb.ListOverridesRequest{Domain: domain, Rule: name, Key: f.values()})
 	})
 	if err != nil {
 		return err

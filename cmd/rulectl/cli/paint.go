@@ -8,7 +8,8 @@ import (
 )
 
 // painter is standard output or standard error as somebody sees it: marks have colours on a terminal, and are plain
-// characters where the locale has no others. What a program reads passes unchanged.
+// characters where the locale has no others. It is also the last fence before the terminal: nothing that is not seen
+// passes, but the colours that are given here. What a program reads passes unchanged.
 type painter struct {
 	w       io.Writer
 	colours bool
@@ -67,12 +68,49 @@ var marks = map[string]struct{ ascii, colour string }{
 // marked is a mark with the word behind it.
 var marked = regexp.MustCompile(`(✔|✖|⚠|❄|॥|◌|•|…)( \pL+)?`)
 
+// ours are the colours that tint gives.
+var ours = regexp.MustCompile(`\x1b\[(31|32|33|1|0)m`)
+
+// fenced is text without anything that is not seen.
+func (p *painter) fenced(text string) string {
+	if !p.colours {
+		return clean(text)
+	}
+	var b strings.Builder
+	at := 0
+	for _, found := range ours.FindAllStringIndex(text, -1) {
+		b.WriteString(clean(text[at:found[0]]) + text[found[0]:found[1]])
+		at = found[1]
+	}
+	return b.String() + clean(text[at:])
+}
+
 // Write writes all of p, or fails.
 func (p *painter) Write(b []byte) (int, error) {
-	if !p.colours && !p.ascii || p.off() {
+	if p.off() {
 		return p.w.Write(b)
 	}
-	painted := marked.ReplaceAllStringFunc(string(b), func(text string) string {
+	painted := p.fenced(string(b))
+	if p.colours || p.ascii {
+		painted = p.marked(painted)
+	}
+	if _, err := io.WriteString(p.w, painted); err != nil {
+		return 0, err
+	}
+	return len(b), nil
+}
+
+// raw is where bytes go that are no text of rulectl's: the content of a file, or what redraws a line.
+func raw(w io.Writer) io.Writer {
+	if p, ok := w.(*painter); ok {
+		return p.w
+	}
+	return w
+}
+
+// marked gives marks their colours, or other characters.
+func (p *painter) marked(text string) string {
+	return marked.ReplaceAllStringFunc(text, func(text string) string {
 		for mark, is := range marks {
 			word, found := strings.CutPrefix(text, mark)
 			if !found {
@@ -88,10 +126,6 @@ func (p *painter) Write(b []byte) (int, error) {
 		}
 		return text
 	})
-	if _, err := io.WriteString(p.w, painted); err != nil {
-		return 0, err
-	}
-	return len(b), nil
 }
 
 func tint(colour, text string) string { return "\x1b[" + colour + "m" + text + "\x1b[0m" }

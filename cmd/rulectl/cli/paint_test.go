@@ -2,7 +2,11 @@ package cli
 
 import (
 	"bytes"
+	"encoding/json"
+	"strings"
 	"testing"
+
+	yaml "go.yaml.in/yaml/v3"
 )
 
 func TestMarksAreAsTheEnvironmentWantsThem(t *testing.T) {
@@ -34,6 +38,43 @@ func TestMarksAreAsTheEnvironmentWantsThem(t *testing.T) {
 		off = true // a program reads it
 		if _, err := p.Write([]byte(text)); err != nil || b.String() != text {
 			t.Errorf("%s, for a program: %q (%v)", c.what, b.String(), err)
+		}
+	}
+}
+
+func TestNothingHiddenReachesATerminal(t *testing.T) {
+	t.Parallel()
+	const text = "a\x1b[2J\r\u009b1mb\u202e\u2066\u200f\u200b\ufeffc \x1b[31md\x1b[0m\n\té 日本\n"
+	for _, c := range []struct {
+		colours bool
+		want    string
+	}{
+		{false, "a�[2J��1mb�����c �[31md�[0m\n\té 日本\n"},
+		{true, "a�[2J��1mb�����c \x1b[31md\x1b[0m\n\té 日本\n"},
+	} {
+		var b bytes.Buffer
+		p := &painter{w: &b, colours: c.colours, off: func() bool { return false }}
+		if n, err := p.Write([]byte(text)); n != len(text) || err != nil || b.String() != c.want {
+			t.Errorf("with colours %t: %q, want %q (%d, %v)", c.colours, b.String(), c.want, n, err)
+		}
+	}
+}
+
+func TestHiddenCharactersAreEscapedForPrograms(t *testing.T) {
+	t.Parallel()
+	const hostile = "a\u202e\x7f\u009b\x1b\U000e0001b"
+	for format, decode := range map[output]func([]byte, any) error{outputJSON: json.Unmarshal, outputYAML: yaml.Unmarshal} {
+		var b bytes.Buffer
+		a := &app{io: IO{Out: &b}, output: format}
+		if err := a.printData(map[string]string{"text": hostile}); err != nil {
+			t.Fatal(err)
+		}
+		if strings.ContainsFunc(b.String(), hidden) {
+			t.Errorf("%s: %q", format, b.String())
+		}
+		var got map[string]string
+		if err := decode(b.Bytes(), &got); err != nil || got["text"] != hostile {
+			t.Errorf("%s: %q reads as %q (%v)", format, b.String(), got["text"], err)
 		}
 	}
 }

@@ -38,7 +38,7 @@ func (p *progress) show(all []*wait, w *wait) {
 	}
 	p.shown[w] = time.Now()
 	delete(p.held, w)
-	fmt.Fprintf(p.w, "waiting for sidecars of %s: %s\n", w.domain, w.summary())
+	fmt.Fprintf(p.w, "waiting for sidecars of %s: %s\n", oneLine(w.domain), w.summary())
 }
 
 // flush shows what was held back.
@@ -58,17 +58,19 @@ func (p *progress) flush(all []*wait) {
 func (p *progress) redraw(all []*wait) {
 	parts := make([]string, len(all))
 	for i, w := range all {
-		parts[i] = w.domain + " " + w.summary()
+		parts[i] = oneLine(w.domain) + " " + w.summary()
 	}
 	// Back to the first column, write, and erase what is left of the line before.
-	fmt.Fprintf(p.w, "\r%s\x1b[K", strings.Join(parts, "; "))
+	fmt.Fprint(raw(p.w), "\r")
+	fmt.Fprint(p.w, strings.Join(parts, "; "))
+	fmt.Fprint(raw(p.w), "\x1b[K")
 	p.drawn = true
 }
 
 // end makes room for what follows.
 func (p *progress) end() {
 	if p.drawn {
-		fmt.Fprint(p.w, "\r\x1b[K")
+		fmt.Fprint(raw(p.w), "\r\x1b[K")
 	}
 }
 
@@ -103,10 +105,10 @@ func (a *app) reportWaits(ctx context.Context, waits []*wait) error {
 		acked, total := w.acked()
 		switch {
 		case w.complete() && total == 0:
-			fmt.Fprintf(a.io.Err, "%s has no sidecar to wait for%s\n", w.domain, w.goneText())
+			fmt.Fprintf(a.io.Err, "%s has no sidecar to wait for%s\n", oneLine(w.domain), w.goneText())
 		case w.complete():
 			fmt.Fprintf(a.io.Err, "✔ %s: %d of %s acked revision %d (%.1fs)%s\n",
-				w.domain, acked, count(total, "sidecar"), w.revision, w.took.Seconds(), w.goneText())
+				oneLine(w.domain), acked, count(total, "sidecar"), w.revision, w.took.Seconds(), w.goneText())
 		default:
 			failed = w
 			a.reportMissing(w, interrupted)
@@ -115,7 +117,7 @@ func (a *app) reportWaits(ctx context.Context, waits []*wait) error {
 	if failed == nil {
 		return nil
 	}
-	fmt.Fprintf(a.io.Err, "next: rulectl sidecar list -d %s\n", failed.domain)
+	fmt.Fprintf(a.io.Err, "next: rulectl sidecar list -d %s\n", oneLine(failed.domain))
 	if interrupted {
 		return explained{exitInterrupted}
 	}
@@ -129,20 +131,20 @@ func (a *app) reportMissing(w *wait, interrupted bool) {
 	case interrupted:
 		end = "when this was interrupted; it is still rolling out"
 	case w.err != nil:
-		end = "before the control plane failed: " + clean(w.err.Error())
+		end = "before the control plane failed: " + oneLine(w.err.Error())
 	case w.over():
 		end = "and no other answer is due"
 	}
 	if !w.heard {
 		reason := "the control plane gave no answer"
 		if w.err != nil {
-			reason = clean(w.err.Error())
+			reason = oneLine(w.err.Error())
 		}
-		fmt.Fprintf(a.io.Err, "✖ %s: the change is stored, but who has it is not known: %s\n", w.domain, reason)
+		fmt.Fprintf(a.io.Err, "✖ %s: the change is stored, but who has it is not known: %s\n", oneLine(w.domain), reason)
 		return
 	}
 	fmt.Fprintf(a.io.Err, "✖ %s: %d of %s acked revision %d %s; it is stored, and in force where it was acked%s\n",
-		w.domain, acked, count(total, "sidecar"), w.revision, end, w.goneText())
+		oneLine(w.domain), acked, count(total, "sidecar"), w.revision, end, w.goneText())
 	var rows [][]string
 	for _, n := range w.missing() {
 		rows = append(rows, []string{n.GetId(), stateText(n.GetState()), number(n.GetAcked()), number(w.revision), why(n, w.revision, time.Now())})

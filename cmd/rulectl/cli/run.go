@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -109,7 +110,7 @@ func (a *app) rootCommand() *cobra.Command {
 	root.AddGroup(&cobra.Group{ID: groupAuthor, Title: "Write rules (no server needed):"},
 		&cobra.Group{ID: groupChange, Title: "Change:"}, &cobra.Group{ID: groupLook, Title: "Look:"},
 		&cobra.Group{ID: groupTrust, Title: "Trust:"}, &cobra.Group{ID: groupSelf, Title: "rulectl itself:"})
-	root.AddCommand(a.initCommand(), a.validateCommand(), a.fmtCommand(), a.explainCommand(), a.simulateCommand(),
+	group(root, a.initCommand(), a.validateCommand(), a.fmtCommand(), a.explainCommand(), a.simulateCommand(),
 		a.testCommand(), a.backtestCommand())
 	root.AddCommand(a.applyCommand(), a.promoteCommand(), a.abortCommand(), a.pauseCommand(), a.resumeCommand(),
 		a.rollbackCommand(), a.diffCommand(), a.deleteCommand(), a.freezeCommand(), a.unfreezeCommand(), a.overrideCommand())
@@ -139,13 +140,36 @@ func (a *app) run(f func(ctx context.Context, args []string) error) func(*cobra.
 // group makes a command that only holds others refuse words it does not know.
 func group(cmd *cobra.Command, commands ...*cobra.Command) *cobra.Command {
 	cmd.AddCommand(commands...)
+	cmd.Args = cobra.ArbitraryArgs
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if len(args) > 0 {
-			return usagef("unknown command %q for %q; see '%s --help'", args[0], cmd.CommandPath(), cmd.CommandPath())
+		if len(args) == 0 {
+			return cmd.Help()
 		}
-		return cmd.Help()
+		meant := ""
+		if list := suggested(cmd, args[0]); len(list) > 0 {
+			meant = "; did you mean: " + strings.Join(list, ", ")
+		}
+		return usagef("unknown command %q for %q%s", args[0], cmd.CommandPath(), meant)
 	}
 	return cmd
+}
+
+// suggested are the commands that a word may have been meant for: those of that name further down, and else those beside
+// it whose names are like it.
+func suggested(in *cobra.Command, word string) (list []string) {
+	for cmd := range commands(in) {
+		if cmd != in && cmd.IsAvailableCommand() && (cmd.Name() == word || cmd.HasAlias(word) || slices.Contains(cmd.SuggestFor, word)) {
+			list = append(list, cmd.CommandPath())
+		}
+	}
+	if len(list) > 0 {
+		return list
+	}
+	in.SuggestionsMinimumDistance = 1 + len(word)/6
+	for _, name := range in.SuggestionsFor(word) {
+		list = append(list, in.CommandPath()+" "+name)
+	}
+	return list
 }
 
 func (a *app) domainFlag(cmd *cobra.Command, usage string) {
@@ -168,9 +192,6 @@ func (a *app) messageFlag(cmd *cobra.Command) {
 
 // terminal reports whether w is one, and can be redrawn.
 func terminal(w io.Writer) bool {
-	if p, ok := w.(*painter); ok {
-		w = p.w
-	}
-	f, ok := w.(*os.File)
+	f, ok := raw(w).(*os.File)
 	return ok && isatty.IsTerminal(f.Fd())
 }

@@ -166,7 +166,7 @@ func stateText(state string) string {
 	case stateAhead:
 		return "⚠ Ahead"
 	}
-	return state
+	return oneLine(state)
 }
 
 func number(n int64) string {

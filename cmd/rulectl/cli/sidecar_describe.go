@@ -126,9 +126,9 @@ func (a *app) diffSidecar(ctx context.Context, id string) error {
 		switch n.GetState() {
 		case stateForeign, stateAhead:
 			strange = true
-			fmt.Fprintf(a.io.Err, "%s: cannot be compared: %s\n", n.GetDomain(), oneLine(nodeNotes(n)[len(nodeNotes(n))-1]))
+			fmt.Fprintf(a.io.Err, "%s: cannot be compared: %s\n", oneLine(n.GetDomain()), oneLine(nodeNotes(n)[len(nodeNotes(n))-1]))
 		case stateAway, stateGone:
-			fmt.Fprintf(a.io.Err, "%s: the sidecar is not connected; this is what it last acknowledged\n", n.GetDomain())
+			fmt.Fprintf(a.io.Err, "%s: the sidecar is not connected; this is what it last acknowledged\n", oneLine(n.GetDomain()))
 		}
 	}
 	if len(lacks) > 0 || strange {
@@ -146,7 +146,7 @@ func (a *app) adoptCommand() *cobra.Command {
 			"old one keep them: a mistaken database must not change what a fleet enforces. Adopt says that the history LINEAGE,\n" +
 			"which `rulectl sidecar list` names, is replaced by this one: all that those sidecars have is replaced at once, now\n" +
 			"and when they come back. It asks at a terminal; elsewhere it needs --yes. Only an admin may.",
-		Example: "  rulectl sidecar adopt JBSWY3DPEHPK3PXP -m \"restored from the 02:00 backup\" --yes",
+		Example: "  rulectl sidecar adopt 9f86d081884c7d659a2feaa0c55ad015 -m \"restored from the 02:00 backup\" --yes",
 		Args:    cobra.ExactArgs(1),
 		RunE:    a.run(func(ctx context.Context, args []string) error { return a.adopt(ctx, args[0]) }),
 	}

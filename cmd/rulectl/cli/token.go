@@ -89,10 +89,10 @@ func (a *app) createToken(ctx context.Context, f tokenFlags) error {
 		}{apiVersion, "Credential", item, resp.GetToken()})
 	}
 	if resp.GetToken() != "" {
-		fmt.Fprintln(a.io.Out, resp.GetToken())
+		fmt.Fprintln(a.io.Out, oneLine(resp.GetToken()))
 	}
 	fmt.Fprintf(a.io.Err, "%s %s for %s: role %s, %s, %s; to end it: rulectl token revoke %s\n",
-		item.Type, item.ID, oneLine(item.Name), item.Role, item.scope(), item.life(time.Now()), item.ID)
+		oneLine(item.Type), oneLine(item.ID), oneLine(item.Name), oneLine(item.Role), oneLine(item.scope()), item.life(time.Now()), oneLine(item.ID))
 	return nil
 }
 

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -32,23 +31,21 @@ func (a *app) printUpdate(u *subscribe.Update, had, has map[string]*rules.Rule) 
 	steps := watchSteps(had, has)
 	settings := settingsText(&u.Domain)
 	if a.structured() {
-		e := json.NewEncoder(a.io.Out)
-		e.SetEscapeHTML(false)
-		return e.Encode(revisionJSON{apiVersion, "Revision", u.Domain.Name, u.Domain.Revision, len(u.Rules), settings, steps})
+		return printJSONLine(a.io.Out, revisionJSON{apiVersion, "Revision", u.Domain.Name, u.Domain.Revision, len(u.Rules), settings, steps})
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s  revision %d: %s\n", u.Domain.Name, u.Domain.Revision, count(len(u.Rules), "rule"))
+	fmt.Fprintf(&b, "%s  revision %d: %s\n", oneLine(u.Domain.Name), u.Domain.Revision, count(len(u.Rules), "rule"))
 	if settings != "" {
-		fmt.Fprintf(&b, "  %s\n", settings)
+		fmt.Fprintf(&b, "  %s\n", oneLine(settings))
 	}
 	for _, s := range steps {
 		switch {
 		case s.Before == "":
-			fmt.Fprintf(&b, "  + %s: %s\n", s.Rule, s.After)
+			fmt.Fprintf(&b, "  + %s: %s\n", oneLine(s.Rule), oneLine(s.After))
 		case s.After == "":
-			fmt.Fprintf(&b, "  - %s: was %s\n", s.Rule, s.Before)
+			fmt.Fprintf(&b, "  - %s: was %s\n", oneLine(s.Rule), oneLine(s.Before))
 		default:
-			fmt.Fprintf(&b, "  ~ %s: %s -> %s\n", s.Rule, s.Before, s.After)
+			fmt.Fprintf(&b, "  ~ %s: %s -> %s\n", oneLine(s.Rule), oneLine(s.Before), oneLine(s.After))
 		}
 	}
 	_, err := fmt.Fprint(a.io.Out, b.String())

@@ -57,7 +57,7 @@ func (a *app) whoami(ctx context.Context) error {
 		expires = when(who.GetExpires().AsTime())
 	}
 	fmt.Fprintf(a.io.Out, "Name:     %s\nRole:     %s\nDomains:  %s\nExpires:  %s\nServer:   %s (%s)\nHistory:  %s\nRevision: %d\nContext:  %s\n",
-		oneLine(actorText(who.GetName(), who.GetVerified())), oneLine(role), cmp.Or(strings.Join(who.GetDomains(), ","), "all"), expires,
-		a.server, oneLine(who.GetProgram()), oneLine(who.GetLineage()), who.GetRevision(), cmp.Or(a.inContext(), "none"))
+		oneLine(actorText(who.GetName(), who.GetVerified())), oneLine(role), cmp.Or(oneLine(strings.Join(who.GetDomains(), ",")), "all"), expires,
+		a.server, strings.Trim(oneLine(who.GetProgram()), "()"), oneLine(who.GetLineage()), who.GetRevision(), cmp.Or(a.inContext(), "none"))
 	return nil
 }

@@ -1,0 +1,142 @@
+package cli_test
+
+import (
+	"bytes"
+	"context"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"unicode"
+
+	"google.golang.org/grpc"
+
+	"github.com/headgate/headgate/cmd/rulectl/cli"
+	"github.com/headgate/headgate/web/api/adminpb"
+)
+
+// hostileText would redraw the screen, turn the direction of what follows, and write a line of its own.
+const hostileText = "a\x1b[2J\r\u009b\u202e\u2066\u200f\n✔ all is well"
+
+// hostile is a control plane that says hostileText wherever it can say something.
+type hostile struct {
+	adminpb.UnimplementedAdminServiceServer
+}
+
+func hostileOutcomes() []*adminpb.Outcome {
+	step := func(before, after string) *adminpb.Step {
+		return &adminpb.Step{Rule: hostileText + "/" + hostileText, Before: before, After: after, Warnings: []string{hostileText}}
+	}
+	return []*adminpb.Outcome{
+		{Domain: hostileText, Note: hostileText},
+		{Domain: hostileText, Revision: 2, Steps: []*adminpb.Step{step("", hostileText), step(hostileText, "deleted"), step(hostileText, hostileText)}},
+	}
+}
+
+func (hostile) Apply(_ context.Context, req *adminpb.ApplyRequest) (*adminpb.ApplyResponse, error) {
+	outcomes := hostileOutcomes()
+	if req.GetDryRun() {
+		outcomes[1].Revision = 0
+	}
+	return &adminpb.ApplyResponse{Outcomes: outcomes}, nil
+}
+
+func (hostile) Await(_ *adminpb.AwaitRequest, stream grpc.ServerStreamingServer[adminpb.AwaitResponse]) error {
+	return stream.Send(&adminpb.AwaitResponse{Nodes: hostileNodes()})
+}
+
+func hostileNodes() []*adminpb.Node {
+	return []*adminpb.Node{
+		{Id: hostileText, Domain: hostileText, Program: hostileText, State: "foreign", NackReason: hostileText, Lineage: hostileText, BreakGlass: []string{hostileText}},
+		{Id: hostileText, Domain: hostileText, State: hostileText, Lineage: hostileText},
+	}
+}
+
+func hostileRule() *adminpb.Rule {
+	v := &adminpb.Version{Number: 1, Spec: `{"owner": "a\u202e\u001b", "description": "a\u202e", "key": ["ip\u202e"]}`}
+	return &adminpb.Rule{Domain: "a", Name: "x", Uid: hostileText, Stage: hostileText, State: hostileText, Stable: v}
+}
+
+func (hostile) ListRules(context.Context, *adminpb.ListRulesRequest) (*adminpb.ListRulesResponse, error) {
+	other := hostileRule()
+	other.Domain, other.Name = hostileText, hostileText
+	return &adminpb.ListRulesResponse{Rules: []*adminpb.Rule{hostileRule(), other}}, nil
+}
+
+func (hostile) ListDomains(context.Context, *adminpb.ListDomainsRequest) (*adminpb.ListDomainsResponse, error) {
+	return &adminpb.ListDomainsResponse{Domains: []*adminpb.Domain{{
+		Name: hostileText, Shard: hostileText, Freezes: []*adminpb.FreezeState{{Rule: hostileText}},
+		Exempt: []*adminpb.Exemption{{Name: hostileText, Match: `{"path": "\u202e"}`}},
+	}}}, nil
+}
+
+func (hostile) ListNodes(context.Context, *adminpb.ListNodesRequest) (*adminpb.ListNodesResponse, error) {
+	return &adminpb.ListNodesResponse{Nodes: hostileNodes()}, nil
+}
+
+func (hostile) DescribeNode(context.Context, *adminpb.DescribeNodeRequest) (*adminpb.DescribeNodeResponse, error) {
+	return &adminpb.DescribeNodeResponse{Nodes: hostileNodes(), Lacks: []*adminpb.Lack{{Rule: hostileText, Has: hostileText, Wanted: hostileText}}}, nil
+}
+
+func (hostile) History(context.Context, *adminpb.HistoryRequest) (*adminpb.HistoryResponse, error) {
+	return &adminpb.HistoryResponse{Entries: []*adminpb.HistoryEntry{{Actor: hostileText, Action: hostileText, State: hostileText, Message: hostileText}}}, nil
+}
+
+func (hostile) ListAudit(context.Context, *adminpb.ListAuditRequest) (*adminpb.ListAuditResponse, error) {
+	return &adminpb.ListAuditResponse{Records: []*adminpb.Record{{Number: 1, Actor: hostileText, Action: hostileText, Target: hostileText, Detail: hostileText}}}, nil
+}
+
+func (hostile) ListOverrides(context.Context, *adminpb.ListOverridesRequest) (*adminpb.ListOverridesResponse, error) {
+	return &adminpb.ListOverridesResponse{Overrides: []*adminpb.Override{{Rule: hostileText, Key: hostileText, Limit: hostileText, Rate: hostileText}}}, nil
+}
+
+func (hostile) ListCredentials(context.Context, *adminpb.ListCredentialsRequest) (*adminpb.ListCredentialsResponse, error) {
+	c := &adminpb.Credential{Id: hostileText, Kind: hostileText, Name: hostileText, Role: hostileText, Domains: []string{hostileText}}
+	return &adminpb.ListCredentialsResponse{Credentials: []*adminpb.Credential{c}}, nil
+}
+
+func (hostile) CreateCredential(context.Context, *adminpb.CreateCredentialRequest) (*adminpb.CreateCredentialResponse, error) {
+	c := &adminpb.Credential{Id: hostileText, Kind: hostileText, Name: hostileText, Role: hostileText, Domains: []string{hostileText}}
+	return &adminpb.CreateCredentialResponse{Credential: c, Token: hostileText}, nil
+}
+
+func (hostile) WhoAmI(context.Context, *adminpb.WhoAmIRequest) (*adminpb.WhoAmIResponse, error) {
+	return &adminpb.WhoAmIResponse{Name: hostileText, Role: hostileText, Domains: []string{hostileText}, Program: hostileText, Lineage: hostileText}, nil
+}
+
+func TestNothingThatAServerSaysControlsTheTerminal(t *testing.T) {
+	t.Parallel()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := grpc.NewServer()
+	adminpb.RegisterAdminServiceServer(server, hostile{})
+	var serving sync.WaitGroup
+	serving.Go(func() { _ = server.Serve(listener) }) // ends with Stop
+	t.Cleanup(func() {
+		server.Stop()
+		serving.Wait()
+	})
+	file := write(t, "a.yaml", []byte(oneRule))
+	for _, command := range []string{
+		"apply -f FILE --yes --wait", "apply -f FILE --dry-run", "diff -f FILE", "diff -u -f FILE", "get rules", "get rules -o wide", "get domains",
+		"describe a/x", "describe domain a", "describe sidecar n", "sidecar list", "sidecar list -o wide", "sidecar diff n", "history a/x",
+		"audit list", "audit export", "override list a/x", "token list", "token create --name a --role viewer", "whoami", "doctor",
+		"get rules -o json", "get domains -o yaml", "get rules -o name", "sidecar list -o name",
+	} {
+		var out bytes.Buffer
+		args := strings.Fields(strings.Replace(command, "FILE", file, 1))
+		cli.Run(t.Context(), args, cli.IO{In: strings.NewReader(""), Out: &out, Err: &out, Getenv: func(key string) string {
+			return map[string]string{"RULECTL_SERVER": listener.Addr().String()}[key]
+		}})
+		for line := range strings.Lines(out.String()) {
+			if hidden := func(r rune) bool { return !unicode.IsGraphic(r) && r != '\n' }; strings.ContainsFunc(line, hidden) || strings.HasPrefix(line, "✔ all is well") {
+				t.Errorf("rulectl %s prints %q", command, line)
+			}
+		}
+		if !strings.Contains(out.String(), "all is well") && !strings.Contains(command, "describe a/x") {
+			t.Errorf("rulectl %s prints nothing of it: %q", command, out.String())
+		}
+	}
+}
