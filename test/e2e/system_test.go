@@ -225,7 +225,7 @@ func (s *system) must(args ...string) string {
 // apply applies a rule file and waits for all acknowledgements.
 func (s *system) apply(content string) string {
 	s.t.Helper()
-	return s.must("apply", "-f", s.file(content), "-m", "e2e", "--wait")
+	return s.must("apply", "-f", s.file(content), "-m", "e2e", "--yes", "--wait")
 }
 
 func (s *system) file(content string) string {
