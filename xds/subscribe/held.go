@@ -271,6 +271,9 @@ func (h *held) restoreDomain(c *change, body *xdspb.Resource, settings []byte) e
 	if domain.Refused != nil && xds.DecodeSettings(settings, &was.info) != nil {
 		was.info = rules.Domain{} // neither can be taken: rules without exemptions are better than none
 	}
-	h.settle(c, was, domain.Refused)
+	saved := c.rejected[xds.RuleName(h.name, xds.Settings)]
+	if rejection := h.settle(c, was, domain.Refused); rejection != nil && saved != nil {
+		rejection.Holds = saved.GetHolds() // whether there were any before the refused ones, only the file knows
+	}
 	return nil
 }
