@@ -126,12 +126,13 @@ func (h *held) take(c *change, r *discovery.Resource, was *held, check func(*rul
 	return c.rejected[name]
 }
 
-// sound refuses what no revision holds: a rule that is newer than its revision, or older than what is in force.
+// sound refuses what no revision holds: a rule that is newer than its revision, or older than what is in force. What is in
+// force in place of a refused version can be of another history, whose numbers say nothing here.
 func (h *held) sound(r, good *heldRule, was *held) error {
 	switch {
 	case r.rule.Revision > h.info.Revision:
 		return fmt.Errorf("%w: it is of revision %d, in a step to revision %d", rules.ErrInvalid, r.rule.Revision, h.info.Revision)
-	case good != nil && was.lineage == h.lineage && r.rule.Revision < good.rule.Revision:
+	case good != nil && was.lineage == h.lineage && was.rejected.find(xds.RuleName(h.name, r.rule.Name)) == nil && r.rule.Revision < good.rule.Revision:
 		return fmt.Errorf("%w: %d, in force is %d", errOlder, r.rule.Revision, good.rule.Revision)
 	}
 	return nil
