@@ -103,7 +103,7 @@ func (r *record) wasSent(s *sent) bool {
 		r.forget(s.lineage)
 		r.settle()
 	}
-	r.Sent = s.revision
+	r.Sent = max(s.revision, r.Acked) // lower than what it has, where a database was restored
 	return other
 }
 
@@ -111,9 +111,10 @@ func (r *record) wasSent(s *sent) bool {
 func (r *record) acked(s *sent) {
 	r.Lineage, r.holds = s.lineage, s.revision
 	if r.lineage != s.lineage {
-		return // sent before the history changed
+		r.forget("") // sent before the history changed: it holds that now, and no revision of this one
+		return
 	}
-	r.Acked = s.revision
+	r.has(s.revision)
 	if len(r.refused) > 0 {
 		r.taken(s.contents())
 	}
@@ -148,9 +149,14 @@ func (r *record) nacked(s *sent, detail *status.Status) []want {
 	}
 	maps.Copy(r.refused, named)
 	if !news {
-		r.Acked = s.revision
+		r.has(s.revision)
 	}
 	return wants
+}
+
+// has notes what the node acknowledged. What it was sent since can be lower, as in wasSent.
+func (r *record) has(revision int64) {
+	r.Acked, r.Sent = revision, max(r.Sent, revision)
 }
 
 // named reads the details of a refusal: what is refused of the response, and of which rules the node holds nothing.
