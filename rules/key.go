@@ -132,6 +132,15 @@ func (s Source) Client() bool {
 	return false
 }
 
+// Caller reports whether the value tells callers apart, and not only what they ask for.
+func (s Source) Caller() bool {
+	switch s.kind {
+	case sourceMethod, sourceHost, sourcePath:
+		return false
+	}
+	return true
+}
+
 // secret reports whether the source's values are always shown as a hash only.
 func (s Source) secret() bool {
 	return s.kind == sourceCookie || s.kind == sourceHeader && (s.name == "authorization" || s.name == "x-api-key")
@@ -405,22 +414,20 @@ func (k Key) Repeated() bool { return k.repeated }
 // Shared reports that other callers use the same counter: the key is empty, or a value is missing.
 func (k Key) Shared() bool { return len(k.encoded) == 0 || k.missing }
 
-// ShowKey returns the key of a request as people see it: its values joined with ",", "*" for an empty key, "-" for a
-// missing value, and hash(value) for values that are shown as a hash only.
-func ShowKey(s *Spec, r *Request, hash func(value string) string) string {
+// ShowKey returns the key of a request as people see it: show(part, value) of its values joined with ",", "*" for an empty
+// key, "-" for a missing value.
+func ShowKey(s *Spec, r *Request, show func(k KeySource, value string) string) string {
 	if len(s.Key) == 0 {
 		return "*"
 	}
 	parts := make([]string, len(s.Key))
 	for i := range s.Key {
 		v, n := s.Key[i].value(r, s.Match.Path)
-		switch {
-		case n == 0:
-			v = "-"
-		case s.Key[i].Hashed():
-			v = hash(v)
+		if n == 0 {
+			parts[i] = "-"
+			continue
 		}
-		parts[i] = v
+		parts[i] = show(s.Key[i], v)
 	}
 	return strings.Join(parts, ",")
 }

@@ -171,7 +171,12 @@ func (r *run) keyHash(o *enforce.VersionOutcome) (sum [16]byte) {
 
 // showKey copies the key as it is shown: a part of the line would keep the whole line in memory.
 func showKey(o *enforce.VersionOutcome) string {
-	text := rules.ShowKey(&o.Version.Spec, o.Request, func(value string) string { return shortHash(o.Rule.Domain, value) })
+	text := rules.ShowKey(&o.Version.Spec, o.Request, func(k rules.KeySource, value string) string {
+		if k.Hashed() {
+			return shortHash(o.Rule.Domain, value)
+		}
+		return value
+	})
 	if len(text) > maxShown {
 		text = text[:maxShown] + "…"
 	}
