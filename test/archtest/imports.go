@@ -15,34 +15,38 @@ type place struct {
 // placeOf returns the place of the package in folder dir, from the top of the repository.
 // The table is this:
 //
-//	6  test/…           deploy/…
-//	5  cmd/controlplane cmd/sidecar     cmd/rulectl
-//	4  cmd/controlplane/app  cmd/sidecar/app  cmd/rulectl/cli
-//	3  enforce/…        xds/…           storage/…       web/…
-//	2  rules/rulefile   rules/tally     rules/rollout
+//	7  test/…           deploy/…
+//	6  cmd/controlplane cmd/sidecar     cmd/rulectl
+//	5  cmd/controlplane/app  cmd/sidecar/app  cmd/rulectl/cli
+//	4  enforce/…        xds/…           storage/…       web/…
+//	3  rules/rulefile   rules/rollout
+//	2  rules/tally                      below what promotes on its proof
 //	1  rules
 func placeOf(dir string) (place, bool) {
 	top, rest, nested := strings.Cut(dir, "/")
 	second, _, deeper := strings.Cut(rest, "/")
 	switch top {
 	case "test", "deploy":
-		return place{6, top}, true
+		return place{7, top}, true
 	case "cmd":
 		switch {
 		case !nested:
 			return place{}, false
 		case deeper:
-			return place{4, "cmd/" + second}, true
-		default:
 			return place{5, "cmd/" + second}, true
+		default:
+			return place{6, "cmd/" + second}, true
 		}
 	case "enforce", "xds", "storage", "web":
-		return place{3, top}, true
+		return place{4, top}, true
 	case "rules":
-		if nested {
+		switch {
+		case !nested:
+			return place{1, top}, true
+		case second == "tally":
 			return place{2, "rules/" + second}, true
 		}
-		return place{1, top}, true
+		return place{3, "rules/" + second}, true
 	default:
 		return place{}, false
 	}

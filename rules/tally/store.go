@@ -1,0 +1,122 @@
+package tally
+
+import (
+	"context"
+	"time"
+)
+
+// Store keeps what the nodes counted. It is safe for concurrent use.
+type Store interface {
+	// SaveWindows stores closed windows, all in one transaction. Of each source they come in the order of their numbers. What
+	// is stored already is skipped: so a window that is sent twice counts once. Where the numbers leave a gap, what is missing
+	// is noted. A first window of another epoch notes what the node's last one did not live to send.
+	SaveWindows(ctx context.Context, batch []SourceWindows) error
+	// SaveOpen stores the running totals of open windows, each in place of the one before of the same node. One whose number
+	// is stored as closed, or that is older than what is there, is skipped.
+	SaveOpen(ctx context.Context, batch []SourceWindows) error
+	// Stored returns the number of the source's last stored window; 0 when there is none.
+	Stored(ctx context.Context, source Source) (int64, error)
+	// Births returns what can be believed of rules, by uid: unknown ones are not there.
+	Births(ctx context.Context, uids []string) (map[string]Birth, error)
+
+	// Series returns the counts of rule versions in steps of time, in the order of (UID, Version, Start). Steps without
+	// counts are not there. Open windows are part of the step they began in.
+	Series(ctx context.Context, q Query) ([]Point, error)
+	// DomainSeries returns the counts of domains, in the order of (Domain, Start). Of the query, UIDs are not looked at.
+	DomainSeries(ctx context.Context, q Query) ([]DomainPoint, error)
+	// Keys returns the keys that were hit in the minutes of the query, by version. Of the query, Step is not looked at.
+	Keys(ctx context.Context, q Query) ([]VersionKeys, error)
+	// Refusals returns the newest first.
+	Refusals(ctx context.Context, q RefusalQuery) ([]Refusal, error)
+	// Missing returns which windows will never come, the newest first.
+	Missing(ctx context.Context, from, to time.Time) ([]Missing, error)
+
+	// Prune removes what is older than it is kept, see [Keep].
+	Prune(ctx context.Context, now time.Time) error
+}
+
+// Step is the length of the steps in which counts are kept. A window is in all of them, whole, by its start.
+type Step time.Duration
+
+// The steps.
+const (
+	StepWindow = Step(Span)
+	StepMinute = Step(time.Minute)
+	StepHour   = Step(time.Hour)
+)
+
+// Steps returns them all.
+func Steps() []Step { return []Step{StepWindow, StepMinute, StepHour} }
+
+// Keep is how long counts of a step are kept. Keys are kept as long as minutes, refusals too.
+func (s Step) Keep() time.Duration {
+	switch s {
+	case StepWindow:
+		return 6 * time.Hour
+	case StepMinute:
+		return 8 * 24 * time.Hour
+	}
+	return 400 * 24 * time.Hour
+}
+
+// SourceWindows are windows of one source, their times by the control plane's clock.
+type SourceWindows struct {
+	Source
+	Windows []Window
+}
+
+// Birth is what is known of a rule and its versions.
+type Birth struct {
+	Domain, Rule string
+	// Revisions are those that brought the versions: version n is Revisions[n-1].
+	Revisions []int64
+}
+
+// Query asks for counts from a time until before another.
+type Query struct {
+	Domain   string   // "": all
+	UIDs     []string // of rules; nil: all of the domain
+	From, To time.Time
+	Step     Step
+}
+
+// Point is what was counted of one rule version in one step.
+type Point struct {
+	Domain, UID string
+	Version     int64
+	Start       time.Time
+	Counts      Counts
+}
+
+// DomainPoint is what was counted of one domain in one step.
+type DomainPoint struct {
+	Domain string
+	Start  time.Time
+	Counts DomainCounts
+}
+
+// VersionKeys are the keys that one rule version went against.
+type VersionKeys struct {
+	Domain, UID string
+	Version     int64
+	Keys        TopKeys
+	Distinct    Distinct
+}
+
+// RefusalQuery asks for refusals.
+type RefusalQuery struct {
+	Domain    string
+	UID       string // of a rule; "": all of the domain
+	Key       KeyID  // the zero KeyID: all
+	Reference string // "": all
+	From, To  time.Time
+	Limit     int // at most that many
+}
+
+// Missing is a span of which a node's counts will never come: it was killed, or the database lost them.
+type Missing struct {
+	Source
+	// From is when the first window that is missing began, and To when the last one ended at the latest; by the control plane's clock.
+	From, To time.Time
+	Windows  int64 // how many; 0: nobody knows
+}
