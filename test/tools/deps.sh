@@ -6,6 +6,8 @@
 #   redis-server            the same
 #   nginx, caddy, haproxy   test/e2e runs them with the files of deploy/examples
 #   systemd                 systemd-analyze checks the units there
+#   prometheus              promtool checks and tests the rules of deploy/prometheus
+#   prometheus-alertmanager a real one receives alerts
 #
 # Only what is missing is installed, and only by root or where sudo asks for no password.
 # Otherwise the command to run is printed and the script fails: tests are never skipped.
@@ -28,6 +30,8 @@ have gcc && [[ -e /usr/include/stdlib.h ]] || missing+=(gcc libc6-dev)
 [[ -n ${TEST_POSTGRES_URL:-} ]] || have_postgres || missing+=(postgresql)
 have redis-server || missing+=(redis-server)
 have systemd-analyze || missing+=(systemd)
+have promtool || missing+=(prometheus)
+have prometheus-alertmanager || missing+=(prometheus-alertmanager)
 for server in nginx caddy haproxy; do
 	have "$server" || [[ -x /usr/sbin/$server ]] || missing+=("$server")
 done
