@@ -131,7 +131,8 @@ func (a *asked) speak(d *Decision, charge int, verdict Verdict) {
 	v := a.versionOf(charge)
 	response := v.version.Spec.Response
 	c := &a.charges[charge]
-	d.Rule, d.Limit, d.Rate, d.Left, d.Wait = v.rule.Name, a.limits[charge], c.rate(), verdict.Left, verdict.Wait
+	d.Rule, d.Version, d.Limit = v.rule.Name, v.version.Number, a.limits[charge]
+	d.Rate, d.Left, d.Wait = c.rate(), verdict.Left, verdict.Wait
 	d.Headers, d.HideHeaders = response.Headers, d.HideHeaders || response.Headers == rules.HeadersNone
 	if d.Allowed {
 		return
@@ -200,7 +201,7 @@ func (a *asked) refuseAlone(d *Decision, v *askedVersion, status int, reason Rea
 	if !d.Allowed && (d.Wait == Never && wait != Never || (d.Wait == Never) == (wait == Never) && d.Rule < v.rule.Name) {
 		return
 	}
-	d.Allowed, d.Rule, d.Status, d.Reason, d.Wait = false, v.rule.Name, status, reason, wait
+	d.Allowed, d.Rule, d.Version, d.Status, d.Reason, d.Wait = false, v.rule.Name, v.version.Number, status, reason, wait
 }
 
 // countLocally adds the local charge of a version: the number of its failure mode, for the key of its first limit.

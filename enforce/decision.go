@@ -72,10 +72,11 @@ type Decision struct {
 	// Rule, Limit, Rate and Left describe the limit that speaks: of several refusals the one with the longest wait, on
 	// allowed requests the binding limit with the fewest left. Rule is "" when no binding version matched, Limit where the
 	// rule has only one. Rate has no window where no counter was asked.
-	Rule  string
-	Limit string
-	Rate  rules.Rate // the numbers for this request: of its plan, or of an override
-	Left  int64
+	Rule    string
+	Version int64 // of the rule, that which binds here
+	Limit   string
+	Rate    rules.Rate // the numbers for this request: of its plan, or of an override
+	Left    int64
 	// Wait is, of a refusal, the time until the same request passes if nothing else is spent; Never when waiting cannot
 	// help. When allowed it is the time until more is left; 0 when all is.
 	Wait time.Duration
@@ -96,6 +97,21 @@ type Decision struct {
 	Outcomes []VersionOutcome
 	// ExpressionsFailed is how many versions applied only because their expression could not be evaluated.
 	ExpressionsFailed int
+}
+
+// Label is what the request counts as: allowed, refused, malformed, exempt from all rules, or unmatched by any.
+func (d *Decision) Label() string {
+	switch {
+	case d.Exempt != "":
+		return "exempt"
+	case d.Reason == ReasonMalformed:
+		return "malformed"
+	case !d.Allowed:
+		return "refused"
+	case len(d.Outcomes) == 0:
+		return "unmatched"
+	}
+	return "allowed"
 }
 
 // PolicyName is what callers know a limit by: the rule, and the limit where the rule has several.

@@ -195,7 +195,7 @@ func TestC13RefusalDescribesTheLimitThatRefused(t *testing.T) {
 	}
 	d := b.call(t, "k")
 	want := enforce.Decision{
-		Revision: 7, Rule: "plan", Limit: "budget", Left: 0, Reason: enforce.ReasonOverLimit, Status: http.StatusTooManyRequests,
+		Revision: 7, Rule: "plan", Version: 1, Limit: "budget", Left: 0, Reason: enforce.ReasonOverLimit, Status: http.StatusTooManyRequests,
 		Wait: 20 * time.Minute, Rate: rules.Rate{Amount: 3, Window: time.Hour, Burst: 3}, Violated: []string{"plan/budget"},
 	}
 	if len(d.Reference) != 13 {
@@ -304,7 +304,7 @@ func TestC20WithoutTheStoreFailureModesDecide(t *testing.T) {
 		"closed beside open": {
 			[]*rules.Rule{rule("closed", closed, nil), rule("open", version(t, 1, "10/min"), version(t, 2, "1/min"))},
 			enforce.Decision{
-				Revision: 7, Rule: "closed", Reason: enforce.ReasonStoreUnavailable, Status: http.StatusServiceUnavailable,
+				Revision: 7, Rule: "closed", Version: 1, Reason: enforce.ReasonStoreUnavailable, Status: http.StatusServiceUnavailable,
 				Wait: time.Second, Violated: []string{"closed"},
 			},
 			counts{"closed v1 failed_closed": 1, "open v1 refused_by_other": 1, "open v2 unknown": 1},

@@ -108,18 +108,7 @@ func (m *Meter) Retire(domain string) {
 // Record counts a decision. Outcomes of a version that was retired meanwhile are dropped: they must not bring its series
 // back.
 func (m *Meter) Record(domain string, d *enforce.Decision) {
-	decision := "allowed"
-	switch {
-	case d.Exempt != "":
-		decision = "exempt"
-	case d.Reason == enforce.ReasonMalformed:
-		decision = "malformed"
-	case !d.Allowed:
-		decision = "refused"
-	case len(d.Outcomes) == 0:
-		decision = "unmatched"
-	}
-	m.requests.WithLabelValues(domain, decision).Inc()
+	m.requests.WithLabelValues(domain, d.Label()).Inc()
 	if d.ExpressionsFailed > 0 {
 		m.failed.WithLabelValues(domain).Add(float64(d.ExpressionsFailed))
 	}
