@@ -120,3 +120,27 @@ func TestAllowedIsToldItsLimit(t *testing.T) {
 		t.Errorf("headers (-want +got):\n%s", diff)
 	}
 }
+
+// What is put around a request, such as its trace, believes what it finds there.
+func TestWhatIsAroundARequestSeesOnlyWhatItsPeerMaySay(t *testing.T) {
+	t.Parallel()
+	var seen http.Header
+	asked, got, _ := raw(t, "GET / HTTP/1.1\r\nHost: h\r\nTraceparent: forged\r\nX-Other: kept\r\n\r\n", func(o *proxy.Options) {
+		o.TrustedHeaders = []string{"traceparent"}
+		o.Around = func(h http.Handler) http.Handler {
+			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				seen = r.Header.Clone()
+				r.Header.Set("Traceparent", "ours")
+				h.ServeHTTP(w, r)
+			})
+		}
+	})
+	if seen.Get("Traceparent") != "" || seen.Get("X-Other") != "kept" {
+		t.Errorf("what is around saw %v", seen)
+	}
+	for what, h := range map[string]http.Header{"rules": asked.Header, "service": got.Header} {
+		if h.Get("Traceparent") != "ours" {
+			t.Errorf("the %s saw %q, want what was put there", what, h.Get("Traceparent"))
+		}
+	}
+}

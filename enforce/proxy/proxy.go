@@ -46,8 +46,10 @@ type Options struct {
 	TrustedHops int
 	// TrustedHeaders are believed only from trusted proxies, and taken out of what others send.
 	TrustedHeaders []string
-	Log            *slog.Logger
-	Registerer     prometheus.Registerer // nil: no metrics
+	// Around is put around the handling of each request, once what its peer may not say is taken out of it; nil for nothing.
+	Around     func(http.Handler) http.Handler
+	Log        *slog.Logger
+	Registerer prometheus.Registerer // nil: no metrics
 }
 
 // Proxy is the handler. It is safe for concurrent use.
@@ -56,6 +58,7 @@ type Proxy struct {
 	domain   string
 	trust    *forwarded.Trust
 	upstream *upstream
+	handler  http.Handler // of a request that is stripped
 
 	upgraded    sync.WaitGroup // connections that the server does not know any more
 	ending      context.Context
@@ -69,6 +72,10 @@ func New(decider Decider, o Options) *Proxy {
 	})}
 	p.ending, p.endUpgraded = context.WithCancel(context.Background())
 	p.upstream = newUpstream(o, p.trust)
+	p.handler = http.HandlerFunc(p.handle)
+	if o.Around != nil {
+		p.handler = o.Around(p.handler)
+	}
 	return p
 }
 
@@ -76,6 +83,10 @@ func New(decider Decider, o Options) *Proxy {
 func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	p.trust.Strip(r)
 	stripHop(r.Header)
+	p.handler.ServeHTTP(w, r)
+}
+
+func (p *Proxy) handle(w http.ResponseWriter, r *http.Request) {
 	d := p.decide(r)
 	switch {
 	case d.Allowed:
