@@ -59,8 +59,8 @@ type Door struct {
 }
 
 // New returns a door with health and reflection services. Translate makes gRPC statuses of errors of the kinds of package
-// rules: the door's own is [rules.ErrInvalid]. The registerer may be nil.
-func New(decider Decider, translate grpc.UnaryServerInterceptor, reg prometheus.Registerer) *Door {
+// rules: the door's own is [rules.ErrInvalid]. The registerer may be nil. Options are the server's, beside the door's own.
+func New(decider Decider, translate grpc.UnaryServerInterceptor, reg prometheus.Registerer, options ...grpc.ServerOption) *Door {
 	answers := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "headgate_rls_calls_total",
 		Help: "Calls of the rate limit service by answer: ok, over_limit, unknown_domain (ok, since no rules are here), malformed.",
@@ -71,12 +71,12 @@ func New(decider Decider, translate grpc.UnaryServerInterceptor, reg prometheus.
 	d := &Door{
 		decider: decider,
 		health:  health.NewServer(),
-		server: grpc.NewServer(
+		server: grpc.NewServer(append(options,
 			grpc.MaxRecvMsgSize(maxMessage), grpc.MaxHeaderListSize(maxHeaders), grpc.MaxConcurrentStreams(maxStreams),
 			grpc.ConnectionTimeout(handshake), grpc.WaitForHandlers(true), grpc.UnaryInterceptor(translate),
 			grpc.KeepaliveParams(keepalive.ServerParameters{Time: 30 * time.Second, Timeout: 10 * time.Second}),
 			grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 10 * time.Second, PermitWithoutStream: true}),
-		),
+		)...),
 		ok: answers.WithLabelValues("ok"), overLimit: answers.WithLabelValues("over_limit"),
 		unknown: answers.WithLabelValues("unknown_domain"), malformed: answers.WithLabelValues("malformed"),
 	}
