@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/headgate/headgate/cmd/controlplane/app"
+	"github.com/headgate/headgate/cmd/internal/traces"
 )
 
 func main() { os.Exit(run()) }
@@ -41,7 +42,7 @@ func command() *cobra.Command {
 		Use:   "controlplane",
 		Short: "Keep rules and push them to the sidecars",
 		Long: "Controlplane keeps versioned, audited rules in Postgres or SQLite and pushes them to the sidecars.\n\n" +
-			"Every flag can be set in the environment as well: --database-url as HEADGATE_DATABASE_URL.",
+			"Every flag can be set in the environment as well: --database-url as HEADGATE_DATABASE_URL.\n\n" + traces.Help,
 		Args:          cobra.NoArgs,
 		Version:       app.Version(),
 		SilenceUsage:  true,

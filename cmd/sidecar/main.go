@@ -13,6 +13,7 @@ import (
 	"github.com/caarlos0/env/v11"
 	"github.com/spf13/cobra"
 
+	"github.com/headgate/headgate/cmd/internal/traces"
 	"github.com/headgate/headgate/cmd/sidecar/app"
 )
 
@@ -36,7 +37,7 @@ func command() *cobra.Command {
 		Short: "Enforce rate limits in front of a service",
 		Long: "Sidecar enforces the rules of a domain: as a reverse proxy in front of one service, as Envoy's rate limit service,\n" +
 			"and as a check that nginx, Caddy, HAProxy or Traefik asks before they forward (/check on the operations port).\n\n" +
-			"Every flag can be set in the environment as well: --node-id as HEADGATE_NODE_ID.",
+			"Every flag can be set in the environment as well: --node-id as HEADGATE_NODE_ID.\n\n" + traces.Help,
 		Args:          cobra.NoArgs,
 		Version:       app.Version(),
 		SilenceUsage:  true,

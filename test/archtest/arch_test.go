@@ -10,6 +10,7 @@ var checks = map[string]func(Tree) []string{
 	"layers":            CheckLayers,
 	"rules are pure":    CheckRulesArePure,
 	"no SQL in sidecar": CheckSidecarHasNoSQL,
+	"exporters":         CheckExportersAreInCommands,
 	"gRPC codes":        CheckGRPCCodes,
 	"package comments":  CheckPackageComments,
 	"no skips":          CheckNoSkips,
@@ -88,6 +89,8 @@ func TestChecksOnImportsCatchWhatTheyAreFor(t *testing.T) {
 		{"down", "layers", seeded(pkg("storage/sqlite", "~/rules", "~/rules/rollout")), ""},
 		{"down from main", "layers", seeded(pkg("cmd/controlplane", "~/cmd/controlplane/app", "~/cmd/sidecar/app")), ""},
 		{"down from an app", "layers", seeded(pkg("cmd/sidecar/app", "~/enforce", "~/xds/subscribe", "~/rules")), ""},
+		{"what commands share", "layers", seeded(pkg("cmd/sidecar/app", "~/cmd/internal/traces")), ""},
+		{"what commands share upwards", "layers", seeded(pkg("cmd/internal/traces", "~/cmd/sidecar/app")), "(layer 4) imports cmd/sidecar/app (layer 5)"},
 		{"within a folder", "layers", seeded(pkg("xds/push", "~/xds", "~/xds/xdspb"), pkg("test/e2e", "~/test/harness")), ""},
 		{"beneath a folder of layer 3", "layers", seeded(pkg("rules/rulefile", "~/rules/rulefile/position")), ""},
 		{"others' code", "layers", seeded(pkg("rules/rollout", "example.org/enforce")), ""},
@@ -136,6 +139,11 @@ func TestChecksOnImportsCatchWhatTheyAreFor(t *testing.T) {
 			seeded(pkg("cmd/sidecar", "modernc.org/sqlite"), external("modernc.org/sqlite", "database/sql")),
 			"cmd/sidecar → modernc.org/sqlite",
 		},
+
+		{"in a command", "exporters", seeded(pkg("cmd/internal/traces", "go.opentelemetry.io/otel/sdk/trace")), ""},
+		{"the API", "exporters", seeded(pkg("enforce", "go.opentelemetry.io/otel/trace")), ""},
+		{"the SDK", "exporters", seeded(pkg("enforce", "go.opentelemetry.io/otel/sdk/trace")), "enforce imports go.opentelemetry.io/otel/sdk/trace"},
+		{"an exporter", "exporters", seeded(pkg("xds", "go.opentelemetry.io/otel/exporters/stdout")), "xds imports"},
 
 		{"the one place", "gRPC codes", seeded(pkg("xds/rpcstatus", "google.golang.org/grpc/codes")), ""},
 		{"any other", "gRPC codes", seeded(pkg("web/api", "google.golang.org/grpc/codes")), "web/api/x.go imports"},

@@ -18,7 +18,7 @@ type place struct {
 //	7  test/…           deploy/…
 //	6  cmd/controlplane cmd/sidecar     cmd/rulectl
 //	5  cmd/controlplane/app  cmd/sidecar/app  cmd/rulectl/cli
-//	4  enforce/…        xds/…           storage/…       web/…
+//	4  enforce/…        xds/…           storage/…       web/…       cmd/internal/…
 //	3  rules/rulefile   rules/rollout
 //	2  rules/tally                      below what promotes on its proof
 //	1  rules
@@ -32,6 +32,8 @@ func placeOf(dir string) (place, bool) {
 		switch {
 		case !nested:
 			return place{}, false
+		case second == "internal":
+			return place{4, "cmd/internal"}, true
 		case deeper:
 			return place{5, "cmd/" + second}, true
 		default:
@@ -125,6 +127,23 @@ func doesIO(path string) bool {
 		}
 	}
 	return false
+}
+
+// CheckExportersAreInCommands reports packages beside the commands that make or send traces by themselves.
+func CheckExportersAreInCommands(tree Tree) []string {
+	var found []string
+	for _, p := range tree.own() {
+		if strings.HasPrefix(tree.dir(p.ImportPath), "cmd/") {
+			continue
+		}
+		for _, imported := range p.Imports {
+			if strings.HasPrefix(imported, "go.opentelemetry.io/otel/sdk/") || strings.HasPrefix(imported, "go.opentelemetry.io/otel/exporters/") {
+				found = append(found, fmt.Sprintf("%s imports %s. Whether there are traces, and where they go, "+
+					"is for the program that is put together: take a handler, an interface or a tracer from it.", tree.dir(p.ImportPath), imported))
+			}
+		}
+	}
+	return found
 }
 
 // CheckSidecarHasNoSQL reports SQL drivers that would be linked into the sidecar, each

@@ -36,6 +36,7 @@ type system struct {
 	upstream *upstream
 	plane    *harness.Process
 	binaries map[string]string
+	env      []string // of programs that are started from now on, beside the test's own
 }
 
 // upstream counts what reaches it.
@@ -64,8 +65,15 @@ func start(t *testing.T, planeFlags ...string) *system {
 func (s *system) startPlane(flags ...string) {
 	s.t.Helper()
 	args := append([]string{"--database-url", s.database, "--grpc-listen", s.grpc, "--http-listen", s.http}, flags...)
-	s.plane = harness.Start(s.t, "controlplane", s.binaries["controlplane"], args...)
+	s.plane = s.run("controlplane", "controlplane", args)
 	s.waitReady(s.http)
+}
+
+func (s *system) run(name, binary string, args []string) *harness.Process {
+	s.t.Helper()
+	cmd := exec.Command(s.binaries[binary], args...)
+	cmd.Env = append(os.Environ(), s.env...)
+	return harness.StartCmd(s.t, name, cmd)
 }
 
 func (s *system) waitReady(ops string) {
@@ -123,7 +131,7 @@ func (s *system) sidecar(name, domain string, flags ...string) *sidecar {
 
 func (c *sidecar) start() {
 	c.system.t.Helper()
-	c.process = harness.Start(c.system.t, c.name, c.system.binaries["sidecar"], c.args...)
+	c.process = c.system.run(c.name, "sidecar", c.args)
 	c.system.waitReady(c.ops)
 }
 

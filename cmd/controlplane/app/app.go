@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
 
+	"github.com/headgate/headgate/cmd/internal/traces"
 	"github.com/headgate/headgate/rules/rollout"
 	"github.com/headgate/headgate/storage"
 	"github.com/headgate/headgate/storage/postgres"
@@ -36,6 +37,7 @@ type App struct {
 	store    storage.Store
 	cache    *push.Cache
 	fleet    *push.Fleet
+	traces   *traces.Provider // nil: none
 	grpc     *grpc.Server
 	grpcAt   net.Listener
 	http     *http.Server
@@ -63,6 +65,9 @@ func New(ctx context.Context, config Config, log *slog.Logger) (_ *App, err erro
 	registry := prometheus.NewRegistry()
 	a.metrics = registry
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	if err := a.openTraces(ctx, log); err != nil {
+		return nil, err
+	}
 	// Ports and certificates first: a program that cannot have them leaves no new database behind.
 	if err := a.listen(); err != nil {
 		return nil, err

@@ -66,6 +66,9 @@ func (a *App) serveGRPC(door *auth.Authenticator, service *rollout.Service, reg 
 	if a.certs != nil {
 		options = append(options, grpc.Creds(a.certs.Credentials()))
 	}
+	if a.traces != nil {
+		options = append(options, grpc.StatsHandler(calls(a.traces)))
+	}
 	a.grpc = grpc.NewServer(options...)
 	push.Register(a.streams, a.grpc, a.cache, a.fleet)
 	adminpb.RegisterAdminServiceServer(a.grpc, api.NewServer(service, Version()))

@@ -12,8 +12,10 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
+	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/headgate/headgate/cmd/internal/traces"
 	"github.com/headgate/headgate/enforce"
 	"github.com/headgate/headgate/enforce/memlimit"
 	"github.com/headgate/headgate/enforce/meter"
@@ -27,6 +29,7 @@ type App struct {
 	client   *subscribe.Client
 	stopping atomic.Bool
 	doors
+	spans   *spans // nil: none
 	metrics *prometheus.Registry
 	release []func() error // in the order of acquisition
 }
@@ -55,6 +58,9 @@ func New(ctx context.Context, config Config, log *slog.Logger) (_ *App, err erro
 	registry := prometheus.NewRegistry()
 	a.metrics = registry
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	if err := a.openTraces(ctx, config, log); err != nil {
+		return nil, err
+	}
 	limiter, err := a.openLimiter(config, registry, log) //nolint:contextcheck // it outlives the start, and is closed
 	if err != nil {
 		return nil, err
@@ -83,6 +89,17 @@ func New(ctx context.Context, config Config, log *slog.Logger) (_ *App, err erro
 	return a, nil
 }
 
+func (a *App) openTraces(ctx context.Context, config Config, log *slog.Logger) error {
+	provider, err := traces.Open(ctx, log,
+		semconv.ServiceName("headgate-sidecar"), semconv.ServiceVersion(Version()), semconv.ServiceInstanceID(config.NodeID))
+	if err != nil || provider == nil {
+		return err
+	}
+	a.release = append(a.release, provider.Close)
+	a.spans = newSpans(provider)
+	return nil
+}
+
 func (a *App) openLimiter(config Config, reg prometheus.Registerer, log *slog.Logger) (enforce.Limiter, error) {
 	if config.Store == InMemory {
 		return memlimit.New(), nil
@@ -98,7 +115,7 @@ func (a *App) openLimiter(config Config, reg prometheus.Registerer, log *slog.Lo
 		Help: "Counters dropped because they were more than one window ahead of Redis's clock: a failover to a server with an older one.",
 	}, func() float64 { return float64(limiter.Stale()) }))
 	a.release = append(a.release, limiter.Close)
-	return limiter, nil
+	return a.spans.store(limiter), nil
 }
 
 func (a *App) subscribe(config Config, sink subscribe.Sink, glass *breakGlass, reg prometheus.Registerer, log *slog.Logger) error {

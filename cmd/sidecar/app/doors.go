@@ -74,29 +74,31 @@ func (a *App) openDoors(config Config, engine *enforce.Engine, glass *breakGlass
 	if err != nil {
 		return fmt.Errorf("--trusted-proxy: %w", err)
 	}
+	decisions := a.spans.decisions(engine)
 	if a.proxyAt != nil {
 		upstream, err := url.Parse(config.Upstream)
 		if err != nil {
 			return fmt.Errorf("--upstream: %w", err)
 		}
-		a.proxy = proxy.NewServer(proxy.New(engine, proxy.Options{
+		a.proxy = proxy.NewServer(proxy.New(decisions, proxy.Options{
 			Domain: config.Domains[0], Upstream: upstream, UpstreamTimeout: config.UpstreamTimeout,
 			TrustedProxies: trusted, TrustedHops: config.TrustedHops, TrustedHeaders: config.TrustedHeaders,
-			Log: log, Registerer: prometheus.WrapRegistererWith(prometheus.Labels{"door": "proxy"}, reg),
+			Around: a.spans.requests,
+			Log:    log, Registerer: prometheus.WrapRegistererWith(prometheus.Labels{"door": "proxy"}, reg),
 		}))
 	}
 	if a.rlsAt != nil {
 		refused := rpcstatus.NewRefused()
 		reg.MustRegister(refused)
-		a.rls = rls.New(engine, rpcstatus.UnaryServer(log, refused), reg)
+		a.rls = rls.New(decisions, rpcstatus.UnaryServer(log, refused), reg, a.spans.calls()...)
 	}
 	mux := a.operations(reg)
 	(&freezeDoor{glass: glass, domains: config.Domains}).register(mux)
 	(&inspectDoor{engine: engine, domains: config.Domains}).register(mux)
-	mux.Handle("/check", check.New(engine, check.Options{
+	mux.Handle("/check", a.spans.requests(check.New(decisions, check.Options{
 		Domains: config.Domains, TrustedProxies: trusted, TrustedHops: config.TrustedHops,
 		Registerer: prometheus.WrapRegistererWith(prometheus.Labels{"door": "check"}, reg),
-	}))
+	})))
 	a.ops = &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second, MaxHeaderBytes: maxOpsHeader}
 	return nil
 }
