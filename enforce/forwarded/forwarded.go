@@ -42,7 +42,7 @@ type Trust struct {
 func New(o Options) *Trust {
 	t := &Trust{proxies: o.TrustedProxies, hops: o.TrustedHops, headers: map[string]bool{}}
 	for _, name := range o.TrustedHeaders {
-		t.headers[http.CanonicalHeaderKey(name)] = true
+		t.headers[plain(name)] = true
 	}
 	t.fallback = prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "headgate_client_address_fallback_total",
@@ -104,25 +104,45 @@ func (t *Trust) Address(r *http.Request) netip.Addr {
 	return ip.Unmap().WithZone("")
 }
 
-// Strip takes out of the request of an untrusted peer what only a trusted one may say. Names with "_" for "-" go as well:
-// behind the door many a service reads them as the same.
+// Strip takes out of the request of an untrusted peer what only a trusted one may say.
 func (t *Trust) Strip(r *http.Request) {
 	if t.Believes(r) {
 		return
 	}
 	for name := range r.Header {
-		said := name
-		if strings.Contains(name, "_") {
-			said = http.CanonicalHeaderKey(strings.ReplaceAll(name, "_", "-"))
-		}
-		if t.headers[said] || saysOfProxies(said) {
+		if t.Reserves(name) {
 			delete(r.Header, name)
 		}
 	}
 }
 
-// saysOfProxies reports whether a header is by convention set by proxies.
+// Reserves reports whether only a trusted peer may say a header of that name, or of one that a service may take for it.
+func (t *Trust) Reserves(name string) bool {
+	said := plain(name)
+	return t.headers[said] || saysOfProxies(said)
+}
+
+// saysOfProxies reports whether a header is by convention set by proxies. X-Rewrite-Url, like X-Original-Url, stands for
+// the target of the request in some frameworks.
 func saysOfProxies(name string) bool {
-	return name == "Forwarded" || name == "X-Real-Ip" || name == "X-Forwarded" ||
+	return name == "Forwarded" || name == "X-Real-Ip" || name == "X-Forwarded" || name == "X-Rewrite-Url" ||
 		strings.HasPrefix(name, "X-Forwarded-") || strings.HasPrefix(name, "X-Original-")
+}
+
+// plain returns the canonical name with "-" for all that is neither letter nor digit: a service that reads headers as
+// variables (CGI, WSGI, Rack) finds X-Plan, X_Plan and, in some, X.Plan in HTTP_X_PLAN.
+func plain(name string) string {
+	if !strings.ContainsFunc(name, odd) {
+		return http.CanonicalHeaderKey(name)
+	}
+	return http.CanonicalHeaderKey(strings.Map(func(c rune) rune {
+		if odd(c) {
+			return '-'
+		}
+		return c
+	}, name))
+}
+
+func odd(c rune) bool {
+	return c != '-' && (c < '0' || c > '9') && (c < 'A' || c > 'Z') && (c < 'a' || c > 'z')
 }
