@@ -53,3 +53,22 @@ func FuzzNormalizePath(f *testing.F) {
 		}
 	})
 }
+
+func TestMethodsAndHostsThatCanBeTold(t *testing.T) {
+	t.Parallel()
+	for method, can := range map[string]bool{
+		"GET": true, "PROPFIND": true, "X-PURGE": true, "": false, "get": false, "CONNECT": false, "GET, POST": false, "G T": false, "GÉT": false,
+	} {
+		if problem := rules.CheckMethod(method); (problem == "") != can {
+			t.Errorf("method %q: %q", method, problem)
+		}
+	}
+	for host, can := range map[string]bool{
+		"": true, "shop.example": true, "Shop.Example.:8080": true, "192.0.2.1:80": true, "[2001:db8::1]:80": true, "a_b": true, "xn--shp-tna.example": true,
+		"shöp.example": false, "shop%2eexample": false, "[fe80::1%25eth0]": false, "u@shop.example": false, "shop.example/x": false, "a b": false, "a\\b": false,
+	} {
+		if problem := rules.CheckHost(host); (problem == "") != can {
+			t.Errorf("host %q: %q", host, problem)
+		}
+	}
+}

@@ -70,6 +70,27 @@ func NormalizeHost(host string) string {
 	return strings.ToLower(strings.TrimSuffix(host, "."))
 }
 
+// CheckMethod says why a method cannot be told; "" when it can. A service may read it in another case, and CONNECT has no
+// path.
+func CheckMethod(method string) (problem string) {
+	if method == "CONNECT" || method != strings.ToUpper(method) || !validHeaderName(strings.ToLower(method)) {
+		return "The method is CONNECT, or not a word in upper case."
+	}
+	return ""
+}
+
+// CheckHost says why it cannot be told which host is meant, with or without its port; "" when it can, or none is. It is
+// a name or an address of RFC 3986, section 3.2.2, in ASCII and without percent signs: who hands on another one may
+// decode it, translate it (IDNA), cut a zone off or leave the whole out, and the service would see a host that no rule saw.
+func CheckHost(host string) (problem string) {
+	for i := range len(host) {
+		if c := host[i]; !isUnreserved(c) && strings.IndexByte("!$&'()*+,;=:[]", c) < 0 {
+			return "The host is neither a name nor an address."
+		}
+	}
+	return ""
+}
+
 // query returns a parameter's first value and how often it is given.
 func (r *Request) query(name string) (first string, count int) {
 	for rest := r.RawQuery; rest != ""; {

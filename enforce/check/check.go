@@ -12,6 +12,7 @@
 package check
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 	"net/netip"
@@ -137,17 +138,23 @@ func described(r *http.Request) (o original, problem string) {
 	}
 	for i := range hosts {
 		hosts[i] = rules.NormalizeHost(strings.TrimSpace(hosts[i]))
+		problem = cmp.Or(problem, rules.CheckHost(hosts[i]))
 	}
 	methods, hosts, targets = said(methods), said(hosts), said(targets)
 	switch {
+	case problem != "":
+		return o, problem
 	case len(targets) == 0:
 		return o, "Neither X-Forwarded-Uri nor X-Original-URI says what the check is about."
 	case len(methods) > 1, len(hosts) > 1, len(targets) > 1:
 		return o, "Headers say the method, the host or the target more than once, and not the same."
 	}
 	o = original{method: firstOf(methods, r.Method), host: firstOf(hosts, rules.NormalizeHost(r.Host))}
-	if o.method == http.MethodConnect || o.method != strings.ToUpper(o.method) {
-		return o, "The method is CONNECT, or not in upper case."
+	if problem := rules.CheckMethod(o.method); problem != "" {
+		return o, problem
+	}
+	if strings.ContainsAny(targets[0], "# \t") { // a proxy hands it on as it is, and the service may read what is before it
+		return o, "The target has a fragment or a space, which are part of no target."
 	}
 	o.path, o.query, _ = strings.Cut(targets[0], "?")
 	path, err := rules.NormalizePath(o.path)

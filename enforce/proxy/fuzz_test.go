@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"io"
 	"log/slog"
@@ -28,13 +29,20 @@ func (m *matching) Malformed(_, detail string) enforce.Decision {
 	return enforce.Decision{Reason: enforce.ReasonMalformed, Status: http.StatusBadRequest, Wait: enforce.Never, Detail: detail}
 }
 
-// kept is a service that keeps what reached it last.
+// kept is a service that keeps what reached it last, as it was written: a host is translated only then.
 type kept struct{ got *http.Request }
 
 func (k *kept) RoundTrip(r *http.Request) (*http.Response, error) {
-	k.got = r
-	if r.Body != nil {
-		_, _ = io.Copy(io.Discard, r.Body)
+	var wire bytes.Buffer
+	if err := r.Write(&wire); err != nil {
+		return nil, err
+	}
+	var err error
+	if k.got, err = http.ReadRequest(bufio.NewReader(&wire)); err != nil {
+		return nil, err
+	}
+	if _, err := io.Copy(io.Discard, k.got.Body); err != nil { // after which the trailers are there
+		return nil, err
 	}
 	return &http.Response{StatusCode: http.StatusOK, Header: http.Header{}, Body: http.NoBody, Request: r}, nil
 }
@@ -50,6 +58,11 @@ func FuzzProxy(f *testing.F) {
 		"GET / HTTP/1.1\r\nHost: h\r\nConnection: Upgrade, X-Api-Key\r\nUpgrade: h2c\r\nX-Api-Key: k\r\nX-Forwarded-For: ,\r\n\r\n",
 		"GET /;/..;/x HTTP/1.0\r\nTe: trailers\r\nX_Plan: p\r\nForwarded: for=x\r\n\r\n",
 		"POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\nTrailer: X\r\n\r\n1\r\na\r\n0\r\nX: y\r\n\r\n",
+		"GET / HTTP/1.1\r\nHost: sh\u00f6p.example\r\n\r\n",
+		"GET / HTTP/1.1\r\nHost: [fe80::1%25eth0]\r\n\r\n",
+		"GET / HTTP/1.1\r\nHost: h/x\r\n\r\n",
+		"GET / HTTP/1.0\r\n\r\n",
+		"GET / HTTP/1.1\r\nHost: h\r\nConnection: upgrade\r\nUpgrade: \u00e4\r\n\r\n",
 	} {
 		f.Add(seed)
 	}

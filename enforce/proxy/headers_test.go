@@ -78,6 +78,20 @@ func TestUpgradeToHTTP2IsNotForwarded(t *testing.T) {
 	}
 }
 
+// What cannot be forwarded is the caller's fault, not that of a service which was never asked.
+func TestUpgradeToWhatIsNoTextIsRefused(t *testing.T) {
+	t.Parallel()
+	d := &decider{answer: enforce.Decision{Allowed: true}}
+	p := open(t, d, service(t, func(http.ResponseWriter, *http.Request) { t.Error("it reached the service") }))
+	conn, in := p.dial(t)
+	if _, err := io.WriteString(conn, "GET / HTTP/1.1\r\nHost: h\r\nConnection: Upgrade\r\nUpgrade: \xff\r\n\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	if resp := receive(t, in); resp.StatusCode != http.StatusBadRequest {
+		t.Errorf("status %d, want 400", resp.StatusCode)
+	}
+}
+
 // Only a gateway says which plan a caller has.
 func TestTrustedHeadersAreBelievedOnlyFromTrustedProxies(t *testing.T) {
 	t.Parallel()

@@ -9,6 +9,7 @@
 package proxy
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"net/http"
@@ -56,6 +57,7 @@ type Options struct {
 type Proxy struct {
 	decider  Decider
 	domain   string
+	host     string // of the service
 	trust    *forwarded.Trust
 	upstream *upstream
 	handler  http.Handler // of a request that is stripped
@@ -67,7 +69,7 @@ type Proxy struct {
 
 // New returns the handler. [NewServer] serves it.
 func New(decider Decider, o Options) *Proxy {
-	p := &Proxy{decider: decider, domain: o.Domain, trust: forwarded.New(forwarded.Options{
+	p := &Proxy{decider: decider, domain: o.Domain, host: o.Upstream.Host, trust: forwarded.New(forwarded.Options{
 		TrustedProxies: o.TrustedProxies, TrustedHops: o.TrustedHops, TrustedHeaders: o.TrustedHeaders, Registerer: o.Registerer,
 	})}
 	p.ending, p.endUpgraded = context.WithCancel(context.Background())
@@ -99,6 +101,9 @@ func (p *Proxy) handle(w http.ResponseWriter, r *http.Request) {
 }
 
 func (p *Proxy) decide(r *http.Request) enforce.Decision {
+	if r.Host == "" { // as HTTP/1.0 allows; the service is sent its own
+		r.Host = p.host
+	}
 	path, problem := target(r)
 	if problem != "" {
 		return p.decider.Malformed(p.domain, problem)
@@ -128,20 +133,27 @@ func (p *Proxy) forward(w http.ResponseWriter, r *http.Request, d *enforce.Decis
 	p.upstream.ServeHTTP(w, r.WithContext(ctx))
 }
 
-// target returns the normalised path, or what keeps the request from being matched and forwarded as one and the same: a
-// target that is no path, or a method that a service may read in another case.
+// target returns the normalised path, or what keeps the request from being matched and forwarded as one and the same.
 func target(r *http.Request) (path, problem string) {
-	switch {
-	case r.Method == http.MethodConnect || r.URL.Opaque != "" || !strings.HasPrefix(r.URL.EscapedPath(), "/") && r.URL.Path != "":
+	if r.URL.Opaque != "" || !strings.HasPrefix(r.URL.EscapedPath(), "/") && r.URL.Path != "" {
 		return "", "The target is not a path."
-	case r.Method != strings.ToUpper(r.Method):
-		return "", "The method is not in upper case."
+	}
+	if problem := cmp.Or(rules.CheckMethod(r.Method), rules.CheckHost(r.Host), checkUpgrade(r.Header)); problem != "" {
+		return "", problem
 	}
 	path, err := rules.NormalizePath(r.URL.EscapedPath())
 	if err != nil {
 		return "", "Bad target: " + err.Error() + "."
 	}
 	return path, ""
+}
+
+// checkUpgrade says why the protocol of an upgrade cannot be asked for: that is not the service's failure.
+func checkUpgrade(h http.Header) (problem string) {
+	if strings.ContainsFunc(h.Get("Upgrade"), func(c rune) bool { return c < ' ' || c > '~' }) {
+		return "The protocol to upgrade to is not text."
+	}
+	return ""
 }
 
 // stripHop takes out the headers that Connection says are for this hop alone: the service does not get them, so rules must
