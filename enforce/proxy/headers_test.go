@@ -61,6 +61,24 @@ func TestHopByHopHeadersAreSeenByNobody(t *testing.T) {
 	}
 }
 
+// A proxy that hands on its caller's Connection must not be made to take back what it says of that caller: by it a caller
+// would get the proxy's address, or no plan.
+func TestConnectionTakesNothingAwayThatATrustedProxySays(t *testing.T) {
+	t.Parallel()
+	asked, got, _ := raw(t, "GET / HTTP/1.1\r\nHost: h\r\nConnection: keep-alive, X-Forwarded-For, x-plan, X-Other\r\n"+
+		"X-Forwarded-For: 198.51.100.7\r\nX-Plan: pro\r\nX-Other: 1\r\n\r\n", func(o *proxy.Options) {
+		o.TrustedHeaders, o.TrustedProxies = []string{"x-plan"}, []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
+	})
+	seen := []string{asked.IP.String(), fmt.Sprint(asked.Header["X-Plan"], asked.Header["X-Other"])}
+	forwarded := []string{got.Header.Get("X-Forwarded-For"), fmt.Sprint(got.Header["X-Plan"], got.Header["X-Other"])}
+	if diff := cmp.Diff([]string{"198.51.100.7", "[pro] []"}, seen); diff != "" {
+		t.Errorf("the rules saw (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff([]string{"198.51.100.7, 127.0.0.1", "[pro] []"}, forwarded); diff != "" {
+		t.Errorf("the service got (-want +got):\n%s", diff)
+	}
+}
+
 func TestAbsoluteTargetIsMatchedAndForwardedByItsParts(t *testing.T) {
 	t.Parallel()
 	asked, got, _ := raw(t, "GET http://Shop.example:80/v1//x?q=1 HTTP/1.1\r\nHost: other\r\n\r\n")

@@ -84,7 +84,7 @@ func New(decider Decider, o Options) *Proxy {
 // ServeHTTP decides the request, and forwards or answers it.
 func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	p.trust.Strip(r)
-	stripHop(r.Header)
+	p.stripHop(r)
 	p.handler.ServeHTTP(w, r)
 }
 
@@ -157,21 +157,31 @@ func checkUpgrade(h http.Header) (problem string) {
 }
 
 // stripHop takes out the headers that Connection says are for this hop alone: the service does not get them, so rules must
-// not see them. It leaves those that an upgrade and trailers need, but for an upgrade to HTTP/2: behind it the service
-// would see requests that no rule has.
-func stripHop(h http.Header) {
+// not see them. Not so what a trusted proxy says of its caller: some proxies hand a caller's Connection on, by which it
+// would take back its own address. It leaves what an upgrade needs, but for one to HTTP/2: behind it the service would see
+// requests that no rule has.
+func (p *Proxy) stripHop(r *http.Request) {
+	h := r.Header
+	believed := p.trust.Believes(r)
+	upgrades := false
 	for _, line := range h["Connection"] {
 		for name := range strings.SplitSeq(line, ",") {
-			switch name = http.CanonicalHeaderKey(strings.TrimSpace(name)); name {
-			case "Upgrade", "Te":
+			switch name = http.CanonicalHeaderKey(strings.TrimSpace(name)); {
+			case name == "Upgrade":
+				upgrades = true
+			case name == "Te", believed && p.trust.Reserves(name):
 			default:
 				delete(h, name)
 			}
 		}
 	}
+	delete(h, "Connection")
 	if strings.Contains(strings.ToLower(h.Get("Upgrade")), "h2c") {
 		delete(h, "Upgrade")
 		delete(h, "Http2-Settings")
+	}
+	if upgrades && h.Get("Upgrade") != "" {
+		h["Connection"] = []string{"Upgrade"}
 	}
 }
 
