@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/netip"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -76,6 +77,55 @@ func TestConnectionTakesNothingAwayThatATrustedProxySays(t *testing.T) {
 	}
 	if diff := cmp.Diff([]string{"198.51.100.7, 127.0.0.1", "[pro] []"}, forwarded); diff != "" {
 		t.Errorf("the service got (-want +got):\n%s", diff)
+	}
+}
+
+// What comes behind the body no rule has seen, and no proxy has set: a service that puts trailers beside the headers would
+// be told a plan, an address or a length.
+func TestTrailersSayNothingThatHeadersDo(t *testing.T) {
+	t.Parallel()
+	for name, protocol := range map[string]func(*http.Protocols, bool){"HTTP/1.1": http1, "HTTP/2": h2c} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			trailer := make(chan http.Header, 1)
+			d := open(t, always{Allowed: true}, service(t, func(_ http.ResponseWriter, r *http.Request) {
+				_, _ = io.Copy(io.Discard, r.Body)
+				trailer <- r.Trailer
+			}), func(o *proxy.Options) {
+				o.TrustedHeaders, o.TrustedProxies = []string{"x-plan"}, []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
+			})
+			r := d.request(t, http.MethodPost, "/", io.MultiReader(strings.NewReader("body")))
+			r.Trailer = http.Header{
+				"X-Sum": {"42"}, "X-Plan": {"pro"}, "X_plan": {"pro"}, "X-Forwarded-For": {"198.51.100.7"},
+			}
+			if name == "HTTP/1.1" { // of HTTP/2 the server takes none of these
+				r.Trailer["Host"], r.Trailer["Authorization"] = []string{"h"}, []string{"a"}
+			}
+			do(t, client(t, protocol), r)
+			if diff := cmp.Diff(http.Header{"X-Sum": {"42"}}, <-trailer); diff != "" {
+				t.Errorf("the service got (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestTrailersThatAreNotAnnouncedGoNowhere(t *testing.T) {
+	t.Parallel()
+	for announced, want := range map[string]http.Header{"X-Sum": {"X-Sum": {"42"}}, "X-Plan": nil} {
+		trailer := make(chan http.Header, 1)
+		d := open(t, always{Allowed: true}, service(t, func(_ http.ResponseWriter, r *http.Request) {
+			_, _ = io.Copy(io.Discard, r.Body)
+			trailer <- r.Trailer
+		}), func(o *proxy.Options) { o.TrustedHeaders = []string{"x-plan"} })
+		conn, in := d.dial(t)
+		if _, err := io.WriteString(conn, "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\nTrailer: "+announced+"\r\n\r\n"+
+			"1\r\na\r\n0\r\nX-Sum: 42\r\nX-Plan: pro\r\nContent-Length: 7\r\n\r\n"); err != nil {
+			t.Fatal(err)
+		}
+		receive(t, in)
+		if diff := cmp.Diff(want, <-trailer); diff != "" {
+			t.Errorf("of those announced as %s the service got (-want +got):\n%s", announced, diff)
+		}
 	}
 }
 

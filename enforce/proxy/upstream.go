@@ -3,7 +3,9 @@ package proxy
 import (
 	"context"
 	"errors"
+	"io"
 	"log/slog"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/httputil"
@@ -13,6 +15,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/net/http/httpguts"
 
 	"github.com/headgate/headgate/enforce/answer"
 	"github.com/headgate/headgate/enforce/forwarded"
@@ -48,7 +51,7 @@ func newUpstream(o Options, trust *forwarded.Trust) *upstream {
 		r.SetURL(&target)
 		r.Out.URL.RawQuery = r.In.URL.RawQuery // as sent: what a service reads of it is not ours to correct
 		r.Out.Host = r.In.Host
-		r.Out.Trailer = r.In.Trailer // one map: its values come with the end of the body
+		setTrailer(r, trust)
 		setForwarded(r, trust)
 	}
 	u.ModifyResponse = func(resp *http.Response) error {
@@ -76,6 +79,43 @@ func setForwarded(r *httputil.ProxyRequest, trust *forwarded.Trust) {
 			r.Out.Header[name] = said
 		}
 	}
+}
+
+// setTrailer hands on the trailers that the caller announced, but for those that a header says: some services put both
+// together, and would take what came behind the body for what a proxy said, and the rules saw, before it.
+func setTrailer(r *httputil.ProxyRequest, trust *forwarded.Trust) {
+	announced := map[string]bool{}
+	for name := range r.In.Trailer {
+		if httpguts.ValidTrailerHeader(name) && !trust.Reserves(name) {
+			announced[name] = true
+		}
+	}
+	r.Out.Trailer = nil
+	if len(announced) == 0 {
+		return
+	}
+	b := &trailed{ReadCloser: r.Out.Body, trailer: r.In.Trailer, announced: announced}
+	b.strip()
+	r.Out.Body, r.Out.Trailer = b, b.trailer // one map: its values come with the end of the body, and others with them
+}
+
+// trailed is a body with trailers.
+type trailed struct {
+	io.ReadCloser
+	trailer   http.Header
+	announced map[string]bool
+}
+
+func (b *trailed) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if errors.Is(err, io.EOF) {
+		b.strip()
+	}
+	return n, err
+}
+
+func (b *trailed) strip() {
+	maps.DeleteFunc(b.trailer, func(name string, _ []string) bool { return !b.announced[name] })
 }
 
 // connectTimeout bounds how long a service that is not there keeps callers waiting.
