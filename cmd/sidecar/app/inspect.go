@@ -19,23 +19,23 @@ import (
 const maxInquiry = 256 << 10
 
 // inspectDoor is the part of the operations port that says where one key of a rule stands. It changes nothing. The values
-// of the key are only read from the body, so that no log of requests has them; nor are they in any answer. Like the freeze
-// door it refuses what a browser asks for another site's page.
+// of the key are only read from the body, so that no log of requests has them; nor are they in any answer. No browser may
+// ask: it would ask for any page, also for one whose name was made to point here, so that it passes for a page of this site.
 type inspectDoor struct {
 	engine  *enforce.Engine
 	domains []string // that this sidecar serves
 }
 
 func (d *inspectDoor) register(mux *http.ServeMux) {
-	sameSite := http.NewCrossOriginProtection()
-	sameSite.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		answerInspection(w, nil, fmt.Errorf("%w: another site's page may not ask", rules.ErrForbidden))
-	}))
-	mux.Handle("POST /inspect", sameSite.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	mux.HandleFunc("POST /inspect", func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Origin") != "" || r.Header.Get("Sec-Fetch-Site") != "" {
+			answerInspection(w, nil, fmt.Errorf("%w: a page in a browser may not ask; use rulectl inspect", rules.ErrForbidden))
+			return
+		}
 		r.Body = http.MaxBytesReader(w, r.Body, maxInquiry)
 		a, err := d.inspect(r)
 		answerInspection(w, a, err)
-	})))
+	})
 }
 
 type inspectAnswer struct {

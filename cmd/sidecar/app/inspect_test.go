@@ -71,7 +71,14 @@ func TestInspectRefusesWithoutTheValues(t *testing.T) {
 		}
 	}
 	form := url.Values{"rule": {"r"}, "key": {"192.0.2.1"}}
-	if code, got := inspection(t, "", form, "Origin", "https://evil.example", "Sec-Fetch-Site", "cross-site"); code != http.StatusForbidden {
-		t.Errorf("another site's page: %d %s", code, got)
+	for name, page := range map[string][]string{
+		"another site's":                    {"Origin", "https://evil.example", "Sec-Fetch-Site", "cross-site"},
+		"one whose name points here":        {"Origin", "http://example.com", "Sec-Fetch-Site", "same-origin"}, // as the request's Host
+		"one of a browser without Fetch":    {"Origin", "http://example.com"},
+		"one that hides where it came from": {"Sec-Fetch-Site", "none"},
+	} {
+		if code, got := inspection(t, "", form, page...); code != http.StatusForbidden {
+			t.Errorf("page, %s: %d %s", name, code, got)
+		}
 	}
 }
