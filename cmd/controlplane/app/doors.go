@@ -3,9 +3,12 @@ package app
 import (
 	"fmt"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/http/pprof"
+	"net/netip"
 	"runtime/debug"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -85,10 +88,17 @@ func Version() string {
 	return "(devel)"
 }
 
-// profile serves Go's profiles to admins: a heap holds the secrets of domains.
+// profile serves Go's profiles to admins: a heap holds the secrets of domains. Where nobody is asked who they are, the
+// caller must name this port by an address, or as localhost: another name may be one that a foreign page has let point to
+// here, so that a browser lets the page read the answer.
 func profile(w http.ResponseWriter, r *http.Request) {
-	if err := access.From(r.Context()).May(access.Admin, ""); err != nil {
+	who := access.From(r.Context())
+	if err := who.May(access.Admin, ""); err != nil {
 		http.Error(w, err.Error(), http.StatusForbidden)
+		return
+	}
+	if who.Local && !namedByAddress(r) {
+		http.Error(w, "without authentication, profiles are read from an address or localhost, not from another name", http.StatusForbidden)
 		return
 	}
 	switch r.URL.Path {
@@ -99,6 +109,15 @@ func profile(w http.ResponseWriter, r *http.Request) {
 	default:
 		pprof.Index(w, r) // the others by name
 	}
+}
+
+func namedByAddress(r *http.Request) bool {
+	host, _, err := net.SplitHostPort(r.Host)
+	if err != nil {
+		host = r.Host
+	}
+	_, err = netip.ParseAddr(strings.Trim(host, "[]"))
+	return err == nil || host == "localhost"
 }
 
 // serveHTTP prepares metrics and probes. It is ready once the database has been read.

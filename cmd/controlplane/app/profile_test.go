@@ -24,3 +24,16 @@ func TestProfilesAreForAdmins(t *testing.T) {
 		}
 	}
 }
+
+// Without authentication a page whose name was made to point to this machine is nobody's admin.
+func TestProfilesAreNotReadUnderAForeignNameWithoutAuthentication(t *testing.T) {
+	t.Parallel()
+	for host, want := range map[string]int{"127.0.0.1:7070": 200, "[::1]:7070": 200, "localhost": 200, "evil.example:7070": 403, "127.0.0.1.evil.example": 403} {
+		r := httptest.NewRequestWithContext(access.With(t.Context(), access.Local("unknown")), http.MethodGet, "/debug/pprof/goroutine?debug=1", nil)
+		r.Host = host
+		w := httptest.NewRecorder()
+		if app.Profile(w, r); w.Code != want {
+			t.Errorf("as %s: %d, want %d", host, w.Code, want)
+		}
+	}
+}
