@@ -11,6 +11,7 @@ package proxy
 import (
 	"cmp"
 	"context"
+	"errors"
 	"log/slog"
 	"net/http"
 	"net/netip"
@@ -74,6 +75,7 @@ func New(decider Decider, o Options) *Proxy {
 	})}
 	p.ending, p.endUpgraded = context.WithCancel(context.Background())
 	p.upstream = newUpstream(o, p.trust)
+	p.upstream.ErrorHandler = p.fail
 	p.handler = http.HandlerFunc(p.handle)
 	if o.Around != nil {
 		p.handler = o.Around(p.handler)
@@ -90,14 +92,19 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 func (p *Proxy) handle(w http.ResponseWriter, r *http.Request) {
 	d := p.decide(r)
-	switch {
-	case d.Allowed:
-		p.forward(w, r, &d)
-	case answer.IsGRPC(r):
-		answer.RefuseGRPC(w, &d)
-	default:
-		answer.Refuse(w, &d)
+	if !d.Allowed {
+		refuse(w, r, &d)
+		return
 	}
+	p.forward(w, r, &d)
+}
+
+func refuse(w http.ResponseWriter, r *http.Request, d *enforce.Decision) {
+	if answer.IsGRPC(r) {
+		answer.RefuseGRPC(w, d)
+		return
+	}
+	answer.Refuse(w, d)
 }
 
 func (p *Proxy) decide(r *http.Request) enforce.Decision {
@@ -119,7 +126,7 @@ func (p *Proxy) decide(r *http.Request) enforce.Decision {
 
 // forward hands the request on. The decision goes with it, for the headers of the answer.
 func (p *Proxy) forward(w http.ResponseWriter, r *http.Request, d *enforce.Decision) {
-	ctx := context.WithValue(r.Context(), decisionKey{}, d)
+	ctx, s := r.Context(), &sent{decision: d}
 	if r.Header.Get("Upgrade") != "" {
 		var end context.CancelFunc
 		ctx, end = context.WithCancel(ctx)
@@ -130,7 +137,23 @@ func (p *Proxy) forward(w http.ResponseWriter, r *http.Request, d *enforce.Decis
 	}
 	// The service may answer while the caller still sends. HTTP/2 does so in any case, and has no such switch.
 	_ = http.NewResponseController(w).EnableFullDuplex()
-	p.upstream.ServeHTTP(w, r.WithContext(ctx))
+	p.upstream.ServeHTTP(w, s.with(ctx, r))
+}
+
+// fail answers a request that could not be forwarded. It was counted as allowed, and what it spent is spent; a body that
+// is at fault is counted as malformed beside that.
+func (p *Proxy) fail(w http.ResponseWriter, r *http.Request, err error) {
+	s, gone := sentOf(r), errors.Is(context.Cause(r.Context()), context.Canceled) // the caller, or the sidecar stops
+	answer.Add(w.Header(), s.decision)
+	if !s.body.isBroken(gone) {
+		p.upstream.fail(w, err, gone)
+		return
+	}
+	if r.ProtoMajor == 1 {
+		w.Header().Set("Connection", "close") // nobody knows where the next request begins
+	}
+	d := p.decider.Malformed(p.domain, "The body ends early, or is not encoded as its headers say.")
+	refuse(w, r, &d)
 }
 
 // target returns the normalised path, or what keeps the request from being matched and forwarded as one and the same.
@@ -183,12 +206,4 @@ func (p *Proxy) stripHop(r *http.Request) {
 	if upgrades && h.Get("Upgrade") != "" {
 		h["Connection"] = []string{"Upgrade"}
 	}
-}
-
-type decisionKey struct{}
-
-// decisionOf returns the decision that a forwarded request carries.
-func decisionOf(r *http.Request) *enforce.Decision {
-	d, _ := r.Context().Value(decisionKey{}).(*enforce.Decision)
-	return d
 }

@@ -1,7 +1,6 @@
 package proxy
 
 import (
-	"context"
 	"errors"
 	"io"
 	"log/slog"
@@ -55,12 +54,9 @@ func newUpstream(o Options, trust *forwarded.Trust) *upstream {
 		setForwarded(r, trust)
 	}
 	u.ModifyResponse = func(resp *http.Response) error {
-		if d := decisionOf(resp.Request); d != nil {
-			answer.Add(resp.Header, d)
-		}
+		answer.Add(resp.Header, sentOf(resp.Request).decision)
 		return nil
 	}
-	u.ErrorHandler = u.fail
 	u.ErrorLog = slog.NewLogLogger(u.log.Handler(), slog.LevelDebug)
 	return u
 }
@@ -162,18 +158,15 @@ func (t transport) closeIdle() {
 // tellEvery bounds how often failures are logged. All are counted.
 const tellEvery = 10 * time.Second
 
-// fail answers for a service that does not.
-func (u *upstream) fail(w http.ResponseWriter, r *http.Request, err error) {
+// fail answers for a service that does not. Where its caller has gone, that says nothing of the service.
+func (u *upstream) fail(w http.ResponseWriter, err error, gone bool) {
 	status, text := http.StatusBadGateway, "The service behind this proxy does not answer."
 	if timeout, ok := errors.AsType[net.Error](err); ok && timeout.Timeout() || errors.Is(err, os.ErrDeadlineExceeded) {
 		status, text = http.StatusGatewayTimeout, "The service behind this proxy takes too long to answer."
 	}
-	if d := decisionOf(r); d != nil {
-		answer.Add(w.Header(), d)
-	}
 	answer.Fail(w, status, text)
-	if errors.Is(context.Cause(r.Context()), context.Canceled) {
-		return // the caller has gone, or the sidecar stops
+	if gone {
+		return
 	}
 	u.failed.WithLabelValues(strconv.Itoa(status)).Inc()
 	if now, told := time.Now().UnixNano(), u.told.Load(); now-told >= int64(tellEvery) && u.told.CompareAndSwap(told, now) {
