@@ -54,6 +54,8 @@ type Door struct {
 	decider Decider
 	server  *grpc.Server
 	health  *health.Server
+	ending  context.Context // ends with Shutdown
+	end     context.CancelFunc
 
 	ok, overLimit, unknown, malformed prometheus.Counter
 }
@@ -71,15 +73,16 @@ func New(decider Decider, translate grpc.UnaryServerInterceptor, reg prometheus.
 	d := &Door{
 		decider: decider,
 		health:  health.NewServer(),
-		server: grpc.NewServer(append(options,
-			grpc.MaxRecvMsgSize(maxMessage), grpc.MaxHeaderListSize(maxHeaders), grpc.MaxConcurrentStreams(maxStreams),
-			grpc.ConnectionTimeout(handshake), grpc.WaitForHandlers(true), grpc.UnaryInterceptor(translate),
-			grpc.KeepaliveParams(keepalive.ServerParameters{Time: 30 * time.Second, Timeout: 10 * time.Second}),
-			grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 10 * time.Second, PermitWithoutStream: true}),
-		)...),
-		ok: answers.WithLabelValues("ok"), overLimit: answers.WithLabelValues("over_limit"),
+		ok:      answers.WithLabelValues("ok"), overLimit: answers.WithLabelValues("over_limit"),
 		unknown: answers.WithLabelValues("unknown_domain"), malformed: answers.WithLabelValues("malformed"),
 	}
+	d.ending, d.end = context.WithCancel(context.Background())
+	d.server = grpc.NewServer(append(options,
+		grpc.MaxRecvMsgSize(maxMessage), grpc.MaxHeaderListSize(maxHeaders), grpc.MaxConcurrentStreams(maxStreams),
+		grpc.ConnectionTimeout(handshake), grpc.WaitForHandlers(true), grpc.UnaryInterceptor(translate), grpc.StreamInterceptor(d.endWithDoor),
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 30 * time.Second, Timeout: 10 * time.Second}),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 10 * time.Second, PermitWithoutStream: true}),
+	)...)
 	d.SetServing(false)
 	ratelimitv3.RegisterRateLimitServiceServer(d.server, d)
 	healthpb.RegisterHealthServer(d.server, d.health)

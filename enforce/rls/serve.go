@@ -49,10 +49,11 @@ func (d *Door) Serve(l net.Listener) error {
 	return nil
 }
 
-// Shutdown is not serving any more, as health tells, takes no new calls, and waits for those under way; when ctx ends
-// first it cuts them off and returns its error.
+// Shutdown is not serving any more, as health tells, ends the streams that watch it, takes no new calls, and waits for
+// those under way; when ctx ends first it cuts them off and returns its error.
 func (d *Door) Shutdown(ctx context.Context) error {
 	d.health.Shutdown()
+	d.end()
 	done := make(chan struct{})
 	go func() {
 		defer close(done)

@@ -2,7 +2,6 @@ package rls_test
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"net"
 	"path/filepath"
@@ -182,25 +181,19 @@ func TestShutdownWaitsForCallsUnderWay(t *testing.T) {
 	t.Parallel()
 	limiter, door := blockedDoor(t)
 	conn := serve(t, door, "127.0.0.1:0")
+	watch := watch(t, conn, "")
 	answer := asyncCall(t, conn)
 	<-limiter.asked
-	watch, err := healthpb.NewHealthClient(conn).Watch(t.Context(), &healthpb.HealthCheckRequest{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	door.SetServing(true)
-	until(t, watch, healthpb.HealthCheckResponse_SERVING)
 	ended := make(chan error, 1)
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	go func() { ended <- door.Shutdown(ctx) }()
-	until(t, watch, healthpb.HealthCheckResponse_NOT_SERVING)
+	go func() { ended <- door.Shutdown(context.WithoutCancel(t.Context())) }()
+	if _, code := last(watch); code != codes.Canceled {
+		t.Errorf("a watch beside the call under way ends with %v, want Canceled", code)
+	}
 	limiter.goOn <- struct{}{}
 	if code := <-answer; code != codes.OK {
 		t.Errorf("the call under way: %v", code)
 	}
-	cancel() // the watch would go on for ever
-	if err := <-ended; !errors.Is(err, context.Canceled) && err != nil {
+	if err := <-ended; err != nil {
 		t.Errorf("shut down: %v", err)
 	}
 	if code := <-asyncCall(t, conn); code != codes.Unavailable {
@@ -208,16 +201,58 @@ func TestShutdownWaitsForCallsUnderWay(t *testing.T) {
 	}
 }
 
-func until(t *testing.T, watch grpc.ServerStreamingClient[healthpb.HealthCheckResponse], want healthpb.HealthCheckResponse_ServingStatus) {
+// watch returns a stream of the health service that was told something.
+func watch(t *testing.T, conn *grpc.ClientConn, service string) grpc.ServerStreamingClient[healthpb.HealthCheckResponse] {
 	t.Helper()
+	stream, err := healthpb.NewHealthClient(conn).Watch(t.Context(), &healthpb.HealthCheckRequest{Service: service})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := stream.Recv(); err != nil {
+		t.Fatal(err)
+	}
+	return stream
+}
+
+// last waits until a watch ends, and returns what it was told last, if anything, and how it ended.
+func last(watch grpc.ServerStreamingClient[healthpb.HealthCheckResponse]) (told healthpb.HealthCheckResponse_ServingStatus, end codes.Code) {
 	for {
 		answer, err := watch.Recv()
 		if err != nil {
-			t.Fatalf("wait for %v: %v", want, err)
+			return told, status.Code(err)
 		}
-		if answer.GetStatus() == want {
-			return
-		}
+		told = answer.GetStatus()
+	}
+}
+
+// A stream that a client keeps open held the shutdown until its time was up.
+func TestShutdownEndsStreamsThatCarryNoCalls(t *testing.T) {
+	t.Parallel()
+	b := setup(t, header+"rules: []")
+	b.door.SetServing(true)
+	conn := serve(t, b.door, "127.0.0.1:0")
+	serving, unknown := watch(t, conn, "ratelimit"), watch(t, conn, "other")
+	reflection, err := reflectionpb.NewServerReflectionClient(conn).ServerReflectionInfo(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := reflection.Send(&reflectionpb.ServerReflectionRequest{MessageRequest: &reflectionpb.ServerReflectionRequest_ListServices{}}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := reflection.Recv(); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.door.Shutdown(context.WithoutCancel(t.Context())); err != nil {
+		t.Error(err)
+	}
+	if told, code := last(serving); told != healthpb.HealthCheckResponse_NOT_SERVING || code != codes.Canceled {
+		t.Errorf("a watch was told %v, and ended with %v; want NOT_SERVING, Canceled", told, code)
+	}
+	if told, code := last(unknown); told != healthpb.HealthCheckResponse_UNKNOWN || code != codes.Canceled {
+		t.Errorf("a watch of a service that is not here was told %v, and ended with %v; want nothing, Canceled", told, code)
+	}
+	if _, err := reflection.Recv(); status.Code(err) != codes.Canceled {
+		t.Errorf("reflection ended with %v, want Canceled", err)
 	}
 }
 
