@@ -3,11 +3,8 @@ package redislimit
 import (
 	"context"
 	"crypto/rand"
-	"errors"
-	"strings"
 	"time"
 
-	"github.com/redis/go-redis/v9"
 	"github.com/sony/gobreaker/v2"
 
 	"github.com/headgate/headgate/enforce"
@@ -90,24 +87,4 @@ func (l *Limiter) probe(ctx context.Context) {
 	}
 	keys, args := encode(serverClock, []enforce.Charge{look})
 	_, _ = l.ask(ctx, keys, args) // the breaker keeps what comes of it
-}
-
-// checkPolicy warns of a server that may evict counters, once for each policy. It reports whether the server answered.
-func (l *Limiter) checkPolicy(ctx context.Context) (answered bool) {
-	info, err := l.client.Info(ctx, "memory").Result()
-	if err != nil {
-		var said redis.Error // such as that this user may not ask: then nobody can be warned
-		return errors.As(err, &said)
-	}
-	for line := range strings.Lines(info) {
-		policy, ok := strings.CutPrefix(strings.TrimSpace(line), "maxmemory_policy:")
-		if !ok || policy == l.policy {
-			continue
-		}
-		l.policy = policy
-		if policy != "noeviction" {
-			l.log.Warn("redis may evict counters when its memory is full, and each one evicted is a fresh budget: set maxmemory-policy to noeviction", "policy", policy)
-		}
-	}
-	return true
 }

@@ -5,11 +5,13 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"net"
 	"net/http/httptest"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -255,11 +257,14 @@ func (l *lines) count(text string) int {
 	return strings.Count(l.buf.String(), text)
 }
 
-func TestEvictingPolicyIsWarnedAboutOnce(t *testing.T) {
+func TestEvictingPolicyIsWarnedAboutOnceAndTold(t *testing.T) {
 	t.Parallel()
-	log := &lines{}
-	o := redislimit.Options{Budget: time.Second, Log: slog.New(slog.NewTextHandler(log, nil))}
+	log, reg := &lines{}, prometheus.NewRegistry()
+	o := redislimit.Options{Budget: time.Second, Log: slog.New(slog.NewTextHandler(log, nil)), Registerer: reg}
 	s := setupOutage(t, o, "config", "set", "maxmemory-policy", "allkeys-lru")
+	if n := len(policies(t, reg)); n != 10 {
+		t.Errorf("%d series from the start, want one for each policy", n)
+	}
 	warned := func(policy string) {
 		t.Helper()
 		harness.Eventually(t, patience, func() error {
@@ -269,14 +274,75 @@ func TestEvictingPolicyIsWarnedAboutOnce(t *testing.T) {
 			return nil
 		})
 	}
+	told := func(policy string) {
+		t.Helper()
+		harness.Eventually(t, patience, func() error {
+			for p, v := range policies(t, reg) {
+				if want := p == policy; (v == 1) != want {
+					return fmt.Errorf("the metric of %s is %v, where Redis has %s", p, v, policy)
+				}
+			}
+			return nil
+		})
+	}
+	change := func(policy string) {
+		t.Helper()
+		s.config(t, "config", "set", "maxmemory-policy", policy)
+		s.server.Pause()
+		s.until(t, false)
+		s.server.Resume() // after an outage it is looked at again
+		s.until(t, true)
+		told(policy)
+	}
 	warned("allkeys-lru")
-	s.config(t, "config", "set", "maxmemory-policy", "volatile-lru")
-	s.server.Pause()
-	s.until(t, false)
-	s.server.Resume() // after an outage it is looked at again
-	s.until(t, true)
+	told("allkeys-lru")
+	change("volatile-lru")
 	warned("volatile-lru")
 	warned("allkeys-lru")
+	change("noeviction")
+	if n := log.count("policy=noeviction"); n != 0 {
+		t.Errorf("warned of noeviction %d times", n)
+	}
+}
+
+// A user that may not ask for the policy is told so by the metric.
+func TestPolicyThatCannotBeAskedIsUnknown(t *testing.T) {
+	t.Parallel()
+	server := harness.Redis(t)
+	if err := client(t, server.Addr).Do(t.Context(), "acl", "setuser", "gate", "on", ">word", "~hg:*", "+@all", "-info").Err(); err != nil {
+		t.Fatal(err)
+	}
+	reg := prometheus.NewRegistry()
+	l := redislimit.New(redislimit.Options{Addr: server.Addr, Username: "gate", Password: "word", Registerer: reg})
+	t.Cleanup(func() { _ = l.Close() })
+	harness.Eventually(t, patience, func() error {
+		stats, err := client(t, server.Addr).Info(t.Context(), "commandstats").Result()
+		if err == nil && !regexp.MustCompile(`cmdstat_info:.*rejected_calls=[1-9]`).MatchString(stats) {
+			err = errors.New("nobody was refused an INFO yet")
+		}
+		return err
+	})
+	if v := policies(t, reg)["unknown"]; v != 1 {
+		t.Errorf("the metric of an unknown policy is %v, want 1", v)
+	}
+}
+
+// policies returns the series of headgate_store_maxmemory_policy.
+func policies(t *testing.T, reg *prometheus.Registry) map[string]float64 {
+	t.Helper()
+	families, err := reg.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	values := map[string]float64{}
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			if f.GetName() == "headgate_store_maxmemory_policy" {
+				values[m.GetLabel()[1].GetValue()] = m.GetGauge().GetValue()
+			}
+		}
+	}
+	return values
 }
 
 // The dialer logs in and chooses the database, so that a new connection costs a decision nothing.

@@ -83,6 +83,7 @@ type Limiter struct {
 	log      *slog.Logger
 	breaker  *gobreaker.CircuitBreaker[reply]
 	degraded degraded
+	policies *prometheus.GaugeVec
 	stale    atomic.Int64
 	asked    atomic.Bool           // since the keeper looked last
 	failed   atomic.Pointer[error] // the last failure
@@ -107,7 +108,7 @@ func New(o Options) *Limiter {
 	}
 	l := &Limiter{
 		budget: o.Budget, script: decide, log: o.Log.With("component", "redis", "addr", o.Addr),
-		client: redis.NewClient(clientOptions(&o)), degraded: newDegraded(o.Registerer),
+		client: redis.NewClient(clientOptions(&o)), degraded: newDegraded(o.Registerer), policies: newPolicies(&o),
 		changed: make(chan struct{}, 1), kept: make(chan struct{}),
 	}
 	l.client.AddHook(greeted{})
