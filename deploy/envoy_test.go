@@ -122,6 +122,11 @@ func TestEnvoyExampleMeetsItsRules(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	for _, r := range sets[0].Rules {
+		if r.Spec.Response.Status != 0 || r.Spec.Response.Title != "" {
+			t.Errorf("%s: response %+v cannot travel through Envoy", r.Name, r.Spec.Response)
+		}
+	}
 	engine := enforce.NewEngine(memlimit.New(), nobody{}, slog.New(slog.DiscardHandler))
 	engine.Swap(rules.NewIndex(replay.NewDomain(&sets[0]), replay.NewRules(&sets[0], nil)))
 	door := rls.New(engine, rpcstatus.UnaryServer(slog.New(slog.DiscardHandler), nil), nil)
