@@ -60,10 +60,20 @@ func (l local) Context() context.Context {
 	return access.With(l.ServerStream.Context(), access.Local("test"))
 }
 
-// startSidecar runs a sidecar until it is stopped.
+// startSidecar runs a sidecar until it is stopped, and returns when it has rules.
 func startSidecar(t *testing.T, c app.Config) (a *app.App, stop func()) {
 	t.Helper()
-	a, err := app.New(t.Context(), c, slog.New(slog.DiscardHandler))
+	a, stop = launch(t, c, slog.New(slog.DiscardHandler))
+	harness.Eventually(t, xdstest.Patience, func() error {
+		return wantStatus(t, "GET", "http://"+a.OpsAddr().String()+"/readyz", http.StatusOK)
+	})
+	return a, stop
+}
+
+// launch runs a sidecar until it is stopped.
+func launch(t *testing.T, c app.Config, log *slog.Logger) (a *app.App, stop func()) {
+	t.Helper()
+	a, err := app.New(t.Context(), c, log)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -77,9 +87,6 @@ func startSidecar(t *testing.T, c app.Config) (a *app.App, stop func()) {
 		}
 	})
 	t.Cleanup(stop)
-	harness.Eventually(t, xdstest.Patience, func() error {
-		return wantStatus(t, "GET", "http://"+a.OpsAddr().String()+"/readyz", http.StatusOK)
-	})
 	return a, stop
 }
 
