@@ -95,6 +95,7 @@ func TestMainJob(t *testing.T) {
 
 // loseRedis: decisions go on by failure mode, and are made again when it is back.
 func loseRedis(t *testing.T, s *system, fleet []*sidecar) {
+	s.redisFailed = true
 	s.redis.Kill()
 	for _, c := range fleet {
 		if got := c.call(http.MethodGet, "/internal/x", "192.0.2.1").status; got != http.StatusOK {

@@ -35,6 +35,7 @@ func TestC20OutageOfRedis(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := start(t)
+			s.redisFailed = true
 			c := s.sidecar("one", "d", "--store-budget", "5ms")
 			s.apply(outageRules)
 			for _, rule := range []string{"open", "closed", "local"} {

@@ -167,22 +167,26 @@ func TestGrpcurlAsksTheRateLimitService(t *testing.T) {
 		if code != 0 || !strings.Contains(healthy, `"SERVING"`) {
 			t.Errorf("%s: health: exit code %d\n%s", name, code, healthy)
 		}
-		call := slices.Concat([]string{"-d", fmt.Sprintf(`{"domain": "edge", "descriptors": [
+		two := fmt.Sprintf(`"descriptors": [
 			{"entries": [{"key": "tenant", "value": "over-%s"}]},
 			{"entries": [{"key": "remote_address", "value": "192.0.2.1"}], "hitsAddend": 0}
-		]}`, name)}, to, []string{rlsService + "/ShouldRateLimit"})
+		]`, name)
+		one := fmt.Sprintf(`"entries": [{"key": "load", "value": "over-%s"}]`, name)
 		const looked = "OK(address 1000/DAY left 1000 reset )"
-		for i, want := range []string{
-			"OK OK(tenant 2/DAY left 1 reset 12h0m0s) " + looked + " RateLimit-Policy RateLimit",
-			"OK OK(tenant 2/DAY left 0 reset 12h0m0s) " + looked + " RateLimit-Policy RateLimit",
-			"OVER_LIMIT OVER_LIMIT(tenant 2/DAY left 0 reset 12h0m0s) " + looked + " Retry-After RateLimit-Policy RateLimit",
+		for i, step := range []struct{ sent, want string }{
+			{two, "OK OK(tenant 2/DAY left 1 reset 12h0m0s) " + looked + " RateLimit-Policy RateLimit"},
+			{two, "OK OK(tenant 2/DAY left 0 reset 12h0m0s) " + looked + " RateLimit-Policy RateLimit"},
+			{two, "OVER_LIMIT OVER_LIMIT(tenant 2/DAY left 0 reset 12h0m0s) " + looked + " Retry-After RateLimit-Policy RateLimit"},
+			{`"hitsAddend": 400, "descriptors": [{` + one + `}]`, "OK OK(load 500/DAY left 100 reset 0s) RateLimit-Policy RateLimit"},
+			{`"descriptors": [{"hitsAddend": 50, "isNegativeHits": true, ` + one + `}]`, "OK OK(load 500/DAY left 150 reset 0s) RateLimit-Policy RateLimit"},
+			{`"descriptors": [{"limit": {"requestsPerUnit": 2, "unit": "MONTH"}, ` + one + `}]`, "OK OK(load 2/MONTH left 1 reset 360h0m0s) RateLimit-Policy RateLimit"},
 		} {
-			printed, code := run(t, client, call...)
+			printed, code := run(t, client, slices.Concat([]string{"-d", `{"domain": "edge", ` + step.sent + `}`}, to, []string{rlsService + "/ShouldRateLimit"})...)
 			var answer rlsAnswer
 			if err := json.Unmarshal([]byte(printed), &answer); err != nil || code != 0 {
 				t.Fatalf("%s, call %d: exit code %d: %v\n%s", name, i+1, code, err, printed)
 			}
-			if diff := cmp.Diff(want, answer.String()); diff != "" {
+			if diff := cmp.Diff(step.want, answer.String()); diff != "" {
 				t.Errorf("%s, call %d (-want +got):\n%s", name, i+1, diff)
 			}
 		}

@@ -37,6 +37,8 @@ type system struct {
 	plane    *harness.Process
 	binaries map[string]string
 	env      []string // of programs that are started from now on, beside the test's own
+
+	redisFailed bool // by the test
 }
 
 // upstream counts what reaches it.
@@ -126,6 +128,7 @@ func (s *system) sidecar(name, domain string, flags ...string) *sidecar {
 		"--trusted-proxy", "127.0.0.1", "--last-good", filepath.Join(s.t.TempDir(), "last-good"),
 	}, flags...)
 	c.start()
+	s.t.Cleanup(c.nothingFailed)
 	return c
 }
 
@@ -181,17 +184,7 @@ func (c *sidecar) revision() (revision int) {
 // metric scrapes the sidecar and visits the series of one metric.
 func (c *sidecar) metric(name string, visit func(labels map[string]string, m *dto.Metric)) {
 	c.system.t.Helper()
-	req, err := http.NewRequestWithContext(c.system.t.Context(), http.MethodGet, "http://"+c.ops+"/metrics", nil)
-	if err != nil {
-		c.system.t.Fatal(err)
-	}
-	resp, err := c.client.Do(req)
-	if err != nil {
-		c.system.t.Fatal(err)
-	}
-	defer func() { _ = resp.Body.Close() }()
-	parser := expfmt.NewTextParser(model.UTF8Validation)
-	families, err := parser.TextToMetricFamilies(resp.Body)
+	families, err := c.scrape(c.system.t.Context())
 	if err != nil {
 		c.system.t.Fatal(err)
 	}
@@ -201,6 +194,36 @@ func (c *sidecar) metric(name string, visit func(labels map[string]string, m *dt
 			labels[l.GetName()] = l.GetValue()
 		}
 		visit(labels, m)
+	}
+}
+
+func (c *sidecar) scrape(ctx context.Context) (map[string]*dto.MetricFamily, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+c.ops+"/metrics", nil)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := c.client.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	parser := expfmt.NewTextParser(model.UTF8Validation)
+	return parser.TextToMetricFamilies(resp.Body)
+}
+
+// nothingFailed wants that Redis made every decision, at the end of a test that did not take it away. A sidecar that has
+// been stopped by then, or hangs, is not asked.
+func (c *sidecar) nothingFailed() {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	families, err := c.scrape(ctx)
+	if err != nil || c.system.redisFailed {
+		return
+	}
+	for _, m := range families["headgate_degraded_decisions_total"].GetMetric() {
+		if n := m.GetCounter().GetValue(); n > 0 {
+			c.system.t.Errorf("%s: %.0f decisions were made without Redis: %s", c.name, n, m.GetLabel()[0].GetValue())
+		}
 	}
 }
 
