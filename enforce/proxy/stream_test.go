@@ -197,26 +197,31 @@ func TestUpgradeIsLimitedLikeAnyRequest(t *testing.T) {
 
 func TestServerSentEventsArriveAtOnce(t *testing.T) {
 	t.Parallel()
-	read := make(chan struct{})
-	d := open(t, always{Allowed: true}, service(t, func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Content-Type", "text/event-stream")
-		for i := range 3 {
-			_, _ = fmt.Fprintf(w, "data: %d\n\n", i)
-			_ = http.NewResponseController(w).Flush()
-			select { // the next one is only sent when this one was read
-			case <-read:
-			case <-r.Context().Done():
+	for name, protocol := range map[string]func(*http.Protocols, bool){"HTTP/1.1": http1, "HTTP/2": h2c} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			read := make(chan struct{})
+			d := open(t, always{Allowed: true}, service(t, func(w http.ResponseWriter, r *http.Request) {
+				w.Header().Set("Content-Type", "text/event-stream")
+				for i := range 3 {
+					_, _ = fmt.Fprintf(w, "data: %d\n\n", i)
+					_ = http.NewResponseController(w).Flush()
+					select { // the next one is only sent when this one was read
+					case <-read:
+					case <-r.Context().Done():
+					}
+				}
+			}))
+			in := bufio.NewReader(do(t, client(t, protocol), d.request(t, http.MethodGet, "/events", nil)).Body)
+			for i := range 3 {
+				line, err := in.ReadString('\n')
+				if line != fmt.Sprintf("data: %d\n", i) {
+					t.Fatalf("got %q, %v", line, err)
+				}
+				_, _ = in.ReadString('\n')
+				read <- struct{}{}
 			}
-		}
-	}))
-	in := bufio.NewReader(do(t, client(t, http1), d.request(t, http.MethodGet, "/events", nil)).Body)
-	for i := range 3 {
-		line, err := in.ReadString('\n')
-		if line != fmt.Sprintf("data: %d\n", i) {
-			t.Fatalf("got %q, %v", line, err)
-		}
-		_, _ = in.ReadString('\n')
-		read <- struct{}{}
+		})
 	}
 }
 
