@@ -1,9 +1,6 @@
 package deploy_test
 
 import (
-	"os"
-	"regexp"
-	"strings"
 	"testing"
 	"time"
 
@@ -11,8 +8,8 @@ import (
 	"github.com/headgate/headgate/xds/certs/certstest"
 )
 
-// untyped are the commands of README.md that no test can type, each with the reason. Those in backquotes stand within text.
-var untyped = map[string]string{
+// readmeUntyped are the commands of README.md that no test can type, each with the reason.
+var readmeUntyped = map[string]string{
 	"make test\n": "it is what runs this test",
 	"make binaries && export PATH=$PWD/bin:$PATH\n": "the session has the programs",
 	"`make binaries`\n":                             "the session has the programs",
@@ -27,9 +24,9 @@ const (
 	plane = "controlplane --database-url \"$DB\" --auth token --tls-cert server.pem --tls-key server-key.pem & plane=$!\n"
 )
 
-// retyped is what a test types for what README.md says: other names and places, --yes where a person would be asked, and
-// in the background what a person leaves running in another terminal.
-var retyped = []struct{ read, typed string }{
+// readmeRetyped is what a test types for what README.md says: other names and places, --yes where a person would be asked,
+// and in the background what a person leaves running in another terminal.
+var readmeRetyped = []retyped{
 	{"go run ./cmd/controlplane dev\n", "controlplane dev --grpc-listen 127.0.0.1:18000 --http-listen 127.0.0.1:7070 --listen 127.0.0.1:8080" +
 		" --ops-listen 127.0.0.1:8082 --rls-listen off & plane=$!\n" + ready("http://127.0.0.1:8082")},
 	{"/tmp/", "$HOME/"},
@@ -62,53 +59,17 @@ var retyped = []struct{ read, typed string }{
 	{"rulectl sidecar adopt LINEAGE", "until adopt=$(rulectl sidecar list | grep -o 'rulectl sidecar adopt .*'); do sleep 0.1; done\n$adopt --yes"},
 }
 
-// ready waits for a program.
-func ready(url string) string {
-	return "curl -fsS --retry 30 --retry-delay 1 --retry-connrefused --cacert $PKI/ca.pem " + url + "/readyz\n"
-}
-
-// inReadme are the blocks of README.md, with what they are, and the commands within its text.
-var inReadme = regexp.MustCompile("(?ms)^```(\\w*)\n(.*?)^```$|(`(?:controlplane|sidecar|rulectl|curl|docker|go|kubectl|make|sudo)\\s[^`]*`)")
-
 // Every command of README.md is typed, from the top to the end; but for those that are named above, as it is written.
 func TestReadmeWorksAsItIsWritten(t *testing.T) {
 	t.Parallel()
-	content, err := os.ReadFile("../README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var read string
-	for _, m := range inReadme.FindAllStringSubmatch(string(content), -1) {
-		switch within := strings.Fields(m[3]); {
-		case len(within) > 0:
-			read += strings.Join(within, " ") + "\n"
-		case m[1] != "text":
-			read += m[2]
-		}
-	}
-	var pairs []string
-	pair := func(old, typed string) {
-		if !strings.Contains(read, old) {
-			t.Errorf("README.md does not say %q any more", old)
-		}
-		pairs = append(pairs, old, typed)
-	}
-	for command := range untyped {
-		pair(command, "")
-	}
-	for _, r := range retyped {
-		pair(r.read, r.typed)
-	}
-	script := strings.NewReplacer(append(pairs, "`", "")...).Replace(read)
-
+	script := commands(t, "../README.md", readmeUntyped, readmeRetyped)
 	s := newSession(t)
 	pki, authority := t.TempDir(), certstest.New(t)
 	server := authority.Server(time.Now().Add(time.Hour))
 	certstest.Write(t, authority.PEM, pki, "ca.pem")
 	certstest.Write(t, server.Cert, pki, "server.pem")
 	certstest.Write(t, server.Key, pki, "server-key.pem")
-	s.environment = append(s.environment, "PKI="+pki, "DB="+harness.Postgres(t), "REDIS="+harness.RedisAddr(t),
-		"ACCESS_LOG="+absolute(t, "../cmd/rulectl/backtest/testdata/access-public.log"))
+	s.environment = append(s.environment, "PKI="+pki, "DB="+harness.Postgres(t), "REDIS="+harness.RedisAddr(t))
 	wantInOrder(t, s.run(t, script), "200 200 200 200 200 200", `outcome="would_refuse",rule="search",version="1"} 2`,
 		"200 200 200 200 429 429", "in shadow with no stable version", "5 allowed, 3 refused", "Role:     admin", "Foreign", "every record is what was written")
 }

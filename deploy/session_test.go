@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"syscall"
@@ -40,7 +41,7 @@ func newSession(t *testing.T) *session {
 	}
 	s := &session{dir: t.TempDir(), ports: map[string]string{}}
 	s.environment = append(os.Environ(), "PATH="+path, "HOME="+s.dir, "EXAMPLES="+absolute(t, "examples"), "HEADGATE_RLS_LISTEN=off",
-		"GORACE=atexit_sleep_ms=10")
+		"ACCESS_LOG="+absolute(t, "../cmd/rulectl/backtest/testdata/access-public.log"), "GORACE=atexit_sleep_ms=10")
 	for port, settings := range settingsOf {
 		s.ports[port] = harness.FreeAddr(t)
 		for _, setting := range settings {
@@ -67,6 +68,47 @@ func (s *session) run(t *testing.T, script string) string {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	return string(out)
+}
+
+// typed are the blocks of a page, with what they are, and the commands within its text.
+var typed = regexp.MustCompile("(?ms)^```(\\w*)\n(.*?)^```$|(`(?:controlplane|sidecar|rulectl|curl|docker|go|kubectl|make|sudo)\\s[^`]*`)")
+
+// retyped says what is typed for what a page says.
+type retyped struct{ read, typed string }
+
+// commands returns the commands of a page, from the top to the end: all blocks but those of text, and the commands within
+// text, which stand in backquotes, each in a line. What cannot be typed is left out. The page must say all that is named
+// here, so that what changes there is seen.
+func commands(t *testing.T, page string, untyped map[string]string, other []retyped) (script string) {
+	t.Helper()
+	content, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range typed.FindAllStringSubmatch(string(content), -1) {
+		switch within := strings.Fields(m[3]); {
+		case len(within) > 0:
+			script += strings.Join(within, " ") + "\n"
+		case m[1] != "text":
+			script += m[2]
+		}
+	}
+	for command := range untyped {
+		other = append(other, retyped{command, ""})
+	}
+	var pairs []string
+	for _, o := range other {
+		if !strings.Contains(script, o.read) {
+			t.Errorf("%s does not say %q any more", page, o.read)
+		}
+		pairs = append(pairs, o.read, o.typed)
+	}
+	return strings.NewReplacer(append(pairs, "`", "")...).Replace(script)
+}
+
+// ready waits for a program.
+func ready(url string) string {
+	return "curl -fsS --retry 30 --retry-delay 1 --retry-connrefused --cacert \"${PKI-}/ca.pem\" " + url + "/readyz\n"
 }
 
 // wantInOrder wants the texts, one after the other.
