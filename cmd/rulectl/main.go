@@ -7,8 +7,6 @@ import (
 	"os/signal"
 	"syscall"
 
-	"github.com/mattn/go-isatty"
-
 	"github.com/headgate/headgate/cmd/rulectl/cli"
 )
 
@@ -19,8 +17,5 @@ func run() int {
 	defer stop()
 	// A second Ctrl-C ends the program at once.
 	context.AfterFunc(ctx, stop)
-	return cli.Run(ctx, os.Args[1:], cli.IO{
-		In: os.Stdin, Out: os.Stdout, Err: os.Stderr, Getenv: os.Getenv,
-		Interactive: isatty.IsTerminal(os.Stdin.Fd()) && isatty.IsTerminal(os.Stderr.Fd()),
-	})
+	return cli.Run(ctx, os.Args[1:], cli.Standard())
 }

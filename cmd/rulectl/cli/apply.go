@@ -153,9 +153,9 @@ func (a *app) askFirst(ctx context.Context, req *adminpb.ApplyRequest, files []r
 		asked = append(asked, "change a limit ten times or more: "+names(tenfold))
 	}
 	if len(asked) == 0 {
-		return a.allow("apply " + names(fileNames(files)))
+		return a.allow(ctx, "apply "+names(fileNames(files)))
 	}
-	if err := a.confirm(strings.Join(asked, "; ")); err != nil {
+	if err := a.confirm(ctx, strings.Join(asked, "; ")); err != nil {
 		return err
 	}
 	req.Confirmed = req.Confirmed || len(tenfold) > 0

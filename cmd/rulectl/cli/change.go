@@ -27,7 +27,7 @@ type change struct {
 // change makes the change, waits for the fleet where that is asked for, and says what became of each rule. Once the
 // change is stored, its outcome is printed whatever happens then.
 func (a *app) change(ctx context.Context, c change) error {
-	if err := a.allow(c.what); err != nil {
+	if err := a.allow(ctx, c.what); err != nil {
 		return err
 	}
 	client, closeConn, err := a.connect()

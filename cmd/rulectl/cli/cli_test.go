@@ -23,7 +23,7 @@ import (
 func TestMain(m *testing.M) {
 	testscript.Main(leakChecked{m}, map[string]func(){"rulectl": func() {
 		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-		code := cli.Run(ctx, os.Args[1:], cli.IO{In: os.Stdin, Out: os.Stdout, Err: os.Stderr, Getenv: os.Getenv})
+		code := cli.Run(ctx, os.Args[1:], cli.Standard())
 		stop()
 		os.Exit(code)
 	}})

@@ -60,7 +60,7 @@ func TestDeleteAsksAtATerminal(t *testing.T) {
 	plane.mustApply(t, oneRule)
 	for _, no := range []string{"n\n", "\n", "", "maybe\n"} {
 		code, out, said := atTerminal(t, plane.addr, answer(no), "delete", "a/x")
-		if code != 7 || out != "" || !strings.HasPrefix(said, "delete a/x, which is v1 in shadow with no stable version? [y/N] rulectl: nothing was changed") {
+		if code != 7 || out != "" || !strings.HasPrefix(strings.ReplaceAll(said, "\n", ""), "delete a/x, which is v1 in shadow with no stable version? [y/N] rulectl: nothing was changed") {
 			t.Errorf("answered %q: exit code %d, %q, %q", no, code, out, said)
 		}
 	}

@@ -1,9 +1,8 @@
 package cli
 
 import (
-	"bufio"
+	"context"
 	"fmt"
-	"io"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -113,7 +112,7 @@ func (a *app) yesFlag(cmd *cobra.Command, usage string) {
 
 // allow holds every change: in a protected context until its name was typed, or given with --yes=NAME, and in one that
 // wants it until there is a message. What is as in "promote a/x to 10%".
-func (a *app) allow(what string) error {
+func (a *app) allow(ctx context.Context, what string) error {
 	if err := a.settle(); err != nil {
 		return err
 	}
@@ -131,7 +130,11 @@ func (a *app) allow(what string) error {
 		return explained{exitGuarded}
 	}
 	fmt.Fprintf(a.io.Err, "%s, in the protected context %s? Type its name to go on: ", clean(what), in.Name)
-	if a.answer() != in.Name {
+	answer, err := a.answer(ctx)
+	if err != nil {
+		return err
+	}
+	if answer != in.Name {
 		a.complain("nothing was changed")
 		return explained{exitGuarded}
 	}
@@ -152,13 +155,6 @@ func (a *app) contextText() string {
 		return "none is in use here"
 	}
 	return a.context.Name + " is in use here"
-}
-
-// answer is what somebody types; an end of input is an empty answer.
-func (a *app) answer() string {
-	const most = 1000 // bytes
-	line, _ := bufio.NewReader(io.LimitReader(a.io.In, most)).ReadString('\n')
-	return strings.TrimSpace(line)
 }
 
 func (a *app) contextFlag(flags *pflag.FlagSet) {

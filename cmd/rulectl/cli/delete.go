@@ -33,7 +33,7 @@ func (a *app) deleteRule(ctx context.Context, rule string) error {
 			return err
 		}
 		r := list[0]
-		if err := a.confirm(fmt.Sprintf("delete %s/%s, which is %s", r.GetDomain(), r.GetName(), r.GetState())); err != nil {
+		if err := a.confirm(ctx, fmt.Sprintf("delete %s/%s, which is %s", r.GetDomain(), r.GetName(), r.GetState())); err != nil {
 			return err
 		}
 		if a.expect == 0 {

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
 	"github.com/headgate/headgate/web/api/adminpb"
 )
@@ -50,7 +49,7 @@ func (a *app) login(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	token, err := a.readSecret(fmt.Sprintf("token for %s (it is not shown): ", in.Name))
+	token, err := a.readSecret(ctx, fmt.Sprintf("token for %s (it is not shown): ", in.Name))
 	if err != nil {
 		return err
 	}
@@ -84,17 +83,17 @@ func (a *app) login(ctx context.Context) error {
 }
 
 // readSecret reads a token without showing it.
-func (a *app) readSecret(prompt string) (string, error) {
-	var text []byte
+func (a *app) readSecret(ctx context.Context, prompt string) (string, error) {
+	var text string
 	var err error
 	if f := file(a.io.In); a.io.Interactive && f != nil {
-		fmt.Fprint(a.io.Err, prompt)
-		text, err = term.ReadPassword(int(f.Fd()))
-		fmt.Fprintln(a.io.Err)
+		text, err = a.secret(ctx, f, prompt)
 	} else {
-		text, err = io.ReadAll(io.LimitReader(a.io.In, maxTokenText+1))
+		var read []byte
+		read, err = io.ReadAll(io.LimitReader(a.io.In, maxTokenText+1))
+		text = string(read)
 	}
-	token := strings.TrimSpace(string(text))
+	token := strings.TrimSpace(text)
 	switch {
 	case err != nil:
 		return "", fmt.Errorf("read the token: %w", err)

@@ -101,5 +101,5 @@ func (a *app) askTenfold(ctx context.Context, rule, limit string, rate rules.Rat
 		a.expect = r.GetRevision() // the answer is about this one
 	}
 	fmt.Fprintf(a.io.Err, "⚠ %s: %s\n", oneLine(r.GetDomain()+"/"+r.GetName()), oneLine(problems[0].Message))
-	return true, a.confirm(fmt.Sprintf("override a key of %s/%s with %s", r.GetDomain(), r.GetName(), rate))
+	return true, a.confirm(ctx, fmt.Sprintf("override a key of %s/%s with %s", r.GetDomain(), r.GetName(), rate))
 }

@@ -23,6 +23,14 @@ type IO struct {
 	Interactive bool
 }
 
+// Standard is what a program is connected to.
+func Standard() IO {
+	return IO{
+		In: os.Stdin, Out: os.Stdout, Err: os.Stderr, Getenv: os.Getenv,
+		Interactive: isatty.IsTerminal(os.Stdin.Fd()) && isatty.IsTerminal(os.Stderr.Fd()),
+	}
+}
+
 // Run runs one command and returns its exit code: 0 done; 1 failed; 2 usage; 4 not logged in or not allowed; 5
 // conflict; 6 stored, but not acknowledged by every sidecar in time; 7 stopped by a guard; 130 interrupted. It returns
 // early when ctx ends.

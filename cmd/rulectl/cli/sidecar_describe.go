@@ -169,11 +169,11 @@ func (a *app) adopt(ctx context.Context, lineage string) error {
 				holders[n.GetId()] = true
 			}
 		}
-		if err := a.confirm(fmt.Sprintf("replace the rules of every sidecar that holds the history %s, now %s", lineage, count(len(holders), "sidecar"))); err != nil {
+		if err := a.confirm(ctx, fmt.Sprintf("replace the rules of every sidecar that holds the history %s, now %s", lineage, count(len(holders), "sidecar"))); err != nil {
 			return err
 		}
 	}
-	if err := a.allow("replace the history " + lineage); err != nil {
+	if err := a.allow(ctx, "replace the history "+lineage); err != nil {
 		return err
 	}
 	a.changing, a.lists = true, "rulectl sidecar list"

@@ -69,7 +69,7 @@ func (a *app) createToken(ctx context.Context, f tokenFlags) error {
 		}
 		req.Expires = timestamppb.New(time.Now().Add(time.Duration(life)))
 	}
-	if err := a.allow("make a credential for " + f.name); err != nil {
+	if err := a.allow(ctx, "make a credential for "+f.name); err != nil {
 		return err
 	}
 	a.changing, a.lists = true, "rulectl token list"
@@ -197,7 +197,7 @@ func (a *app) revokeToken(ctx context.Context, id string) error {
 	if strings.HasPrefix(id, "hg_") {
 		return usagef("that is a token, and not its ID: an ID is what `rulectl token list` shows, the part between hg_ and the next _")
 	}
-	if err := a.allow("revoke " + id); err != nil {
+	if err := a.allow(ctx, "revoke "+id); err != nil {
 		return err
 	}
 	a.changing, a.lists = true, "rulectl token list"
