@@ -52,12 +52,12 @@ func (a *app) exportAudit(ctx context.Context) error {
 	// Whatever there is, also behind the end that the control plane tells of: verify is to find it.
 	err = t.walk(ctx, 1, max(at.head.Records, at.newest), func(r *rollout.Record) error {
 		written++
-		return printJSONLine(w, newRecordItem(r))
+		return a.printLine(w, newRecordItem(r))
 	})
 	if err := firstOf(err, w.Flush()); err != nil {
 		return err
 	}
-	fmt.Fprintf(a.io.Err, "%s; check them with: rulectl audit verify --file FILE\n", count(written, "record"))
+	a.tell("%s; check them with: rulectl audit verify --file FILE", count(written, "record"))
 	return nil
 }
 
@@ -230,7 +230,7 @@ func (a *app) reportVerification(v *verification, err error) error {
 		fmt.Fprintln(a.io.Out, "0 records")
 	default:
 		fmt.Fprintf(a.io.Out, "%s, head %s\n", count(int(v.Records), "record"), head)
-		fmt.Fprintln(a.io.Err, "✔ every record is what was written; keep the head elsewhere, for: rulectl audit verify --anchor")
+		a.tell("✔ every record is what was written; keep the head elsewhere, for: rulectl audit verify --anchor")
 	}
 	if err != nil {
 		return explained{exitFailed}

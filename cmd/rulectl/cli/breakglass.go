@@ -53,7 +53,7 @@ func (a *app) breakGlass(ctx context.Context, address string, g glass) error {
 		form.Set("including_closed", strconv.FormatBool(g.includingClosed))
 	}
 	if a.message != "" || a.wait || a.expect != 0 {
-		fmt.Fprintln(a.io.Err, "note: a sidecar itself keeps no message, and has no --wait and no --expect-revision: they are passed over")
+		a.warn("a sidecar itself keeps no message, and has no --wait and no --expect-revision: they are passed over")
 	}
 	var answer sidecarAnswer
 	if err := a.askSidecar(ctx, address, http.MethodPost, door, form, &answer); err != nil {
@@ -67,12 +67,12 @@ func (a *app) breakGlass(ctx context.Context, address string, g glass) error {
 	if err := a.showSidecarFreezes(&answer, none); err != nil {
 		return err
 	}
-	fmt.Fprintln(a.io.Err, "this sidecar alone; it tells the control plane when that is there; see: rulectl sidecar freezes "+address)
+	a.tell("this sidecar alone; it tells the control plane when that is there; see: rulectl sidecar freezes %s", address)
 	return nil
 }
 
 func (a *app) sidecarFreezesCommand() *cobra.Command {
-	return &cobra.Command{
+	cmd := &cobra.Command{
 		Use:     "freezes HOST:PORT",
 		Short:   "Ask a sidecar's operations port what is frozen there, without a control plane",
 		Example: "  rulectl sidecar freezes 10.0.0.7:8082",
@@ -85,33 +85,33 @@ func (a *app) sidecarFreezesCommand() *cobra.Command {
 			return a.showSidecarFreezes(&answer, "nothing is frozen there")
 		}),
 	}
+	a.listFlags(cmd)
+	return cmd
 }
 
 // showSidecarFreezes shows what is frozen, or says none.
 func (a *app) showSidecarFreezes(answer *sidecarAnswer, none string) error {
 	if answer.Warning != "" {
-		fmt.Fprintf(a.io.Err, "⚠ %s\n", oneLine(answer.Warning))
+		a.warn("%s", oneLine(answer.Warning))
 	}
-	if a.structured() {
-		return printList(a, "FreezeList", answer.Freezes)
+	l := &listing[sidecarFreeze]{
+		kind:   "FreezeList",
+		header: []string{"DOMAIN", "RULE", "FROZEN UNTIL", "LEFT", "FAILURE: CLOSED TOO", "BY"},
+		row:    sidecarFreeze.row,
+		none:   func() { a.tell("%s", none) },
 	}
-	if len(answer.Freezes) == 0 {
-		fmt.Fprintln(a.io.Err, none)
-		return nil
+	return l.show(a, answer.Freezes)
+}
+
+func (f sidecarFreeze) row(bool) []string {
+	closed, by := "no", f.Source
+	if f.IncludingClosed {
+		closed = "yes"
 	}
-	rows := make([][]string, len(answer.Freezes))
-	for i, f := range answer.Freezes {
-		closed, by := "no", f.Source
-		if f.IncludingClosed {
-			closed = "yes"
-		}
-		if f.Actor != "" {
-			by += ", " + actorText(f.Actor, false)
-		}
-		rows[i] = []string{f.Domain, f.Rule, when(f.Until), left(f.Until, time.Now()), closed, by}
+	if f.Actor != "" {
+		by += ", " + actorText(f.Actor, false)
 	}
-	_, err := fmt.Fprint(a.io.Out, renderTable([]string{"DOMAIN", "RULE", "FROZEN UNTIL", "LEFT", "FAILURE: CLOSED TOO", "BY"}, rows))
-	return err
+	return []string{f.Domain, f.Rule, when(f.Until), left(f.Until, time.Now()), closed, by}
 }
 
 func (s *sidecarAnswer) wrong() string { return s.Error }

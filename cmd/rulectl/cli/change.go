@@ -52,7 +52,10 @@ func (a *app) change(ctx context.Context, c change) error {
 		waits, waitErr = a.awaitAll(ctx, client, outcomes)
 	}
 	if a.structured() {
-		return firstOf(printList(a, "ChangeList", changeItems(outcomes, waits)), waitErr)
+		if err := printList(a, "ChangeList", changeItems(outcomes, waits)); err != nil {
+			return fmt.Errorf("the change is stored; %w", err)
+		}
+		return waitErr
 	}
 	if waitErr == nil {
 		a.suggestNext(outcomes, &c)
@@ -132,9 +135,9 @@ func (a *app) suggestNext(outcomes []*adminpb.Outcome, c *change) {
 		case len(steps) == 0:
 			continue
 		case len(steps) > 1 && c.many != nil:
-			fmt.Fprintln(a.io.Err, oneLine(c.many(o)))
+			a.tell("%s", oneLine(c.many(o)))
 		default:
-			fmt.Fprintln(a.io.Err, oneLine(c.next(steps[0])))
+			a.tell("%s", oneLine(c.next(steps[0])))
 		}
 		return
 	}

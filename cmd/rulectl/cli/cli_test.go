@@ -149,7 +149,7 @@ func TestScripts(t *testing.T) {
 	runScripts(t, "validate", "fmt", "explain", "apply", "refused", "conflict", "get", "promote", "rollback", "sidecars", "wait", "no-server", "usage")
 	runScripts(t, "apply-guards", "life", "rollback-domain", "freeze", "breakglass", "override")
 	runScripts(t, "domains", "history", "audit", "sidecar-describe", "watch", "token")
-	runScripts(t, "config", "protected", "login", "output", "diff", "describe", "inspect", "doctor", "completion", "man")
+	runScripts(t, "config", "protected", "login", "output", "diff", "lists", "describe", "inspect", "doctor", "completion", "man")
 }
 
 func TestC16MisspeltKeyIsNamedAndNothingIsStored(t *testing.T) {

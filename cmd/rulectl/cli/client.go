@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"fmt"
 	"os/user"
 	"strings"
 
@@ -111,5 +110,5 @@ func (a *app) nothing(what, hint string) {
 	if a.domain != "" {
 		where = " in domain " + a.domain
 	}
-	fmt.Fprintf(a.io.Err, "no %s%s; %s\n", what, where, hint)
+	a.tell("no %s%s; %s", what, where, hint)
 }

@@ -59,24 +59,19 @@ func (a *app) getContextsCommand() *cobra.Command {
 		Short:   "Show the contexts; * is the one in use",
 		Args:    cobra.NoArgs,
 		RunE: a.readsConfig(func(c *configFile, _ []string) error {
-			items := contextItems(c)
-			switch {
-			case a.structured():
-				return printList(a, "ContextList", items)
-			case a.output == outputName:
-				return printNames(a, items, func(i contextItem) string { return i.Name })
-			case len(items) == 0:
-				fmt.Fprintln(a.io.Err, "no contexts; make one with: rulectl config set-context NAME --server HOST:PORT")
-				return nil
+			l := &listing[contextItem]{
+				kind:   "ContextList",
+				header: []string{"CURRENT", "NAME", "SERVER", "DOMAIN", "TOKEN FILE", "PROTECTED"},
+				row: func(i contextItem, _ bool) []string {
+					return []string{yesText(i.Current, "*"), i.Name, i.Server, i.Domain, i.TokenFile, yesText(i.Protected, "yes")}
+				},
+				name: func(i contextItem) string { return i.Name },
+				none: func() { a.tell("no contexts; make one with: rulectl config set-context NAME --server HOST:PORT") },
 			}
-			rows := make([][]string, len(items))
-			for i, item := range items {
-				rows[i] = []string{yesText(item.Current, "*"), item.Name, item.Server, item.Domain, item.TokenFile, yesText(item.Protected, "yes")}
-			}
-			_, err := fmt.Fprint(a.io.Out, renderTable([]string{"CURRENT", "NAME", "SERVER", "DOMAIN", "TOKEN FILE", "PROTECTED"}, rows))
-			return err
+			return l.show(a, contextItems(c))
 		}),
 	}
+	a.listFlags(cmd)
 	hasNames(cmd)
 	return cmd
 }
@@ -103,7 +98,7 @@ func (a *app) useContextCommand() *cobra.Command {
 			if err := c.write(); err != nil {
 				return err
 			}
-			fmt.Fprintf(a.io.Err, "context %s: the control plane at %s%s\n", in.Name, in.address(), yesText(in.Protected, ", protected"))
+			a.tell("context %s: the control plane at %s%s", in.Name, in.address(), yesText(in.Protected, ", protected"))
 			return nil
 		}),
 	}
@@ -172,9 +167,9 @@ func (a *app) setContext(cmd *cobra.Command, c *configFile, name string) error {
 	if err := c.write(); err != nil {
 		return err
 	}
-	fmt.Fprintf(a.io.Err, "context %s is %s: the control plane at %s%s\n", name, did, in.address(), yesText(in.Protected, ", protected"))
+	a.tell("context %s is %s: the control plane at %s%s", name, did, in.address(), yesText(in.Protected, ", protected"))
 	if c.current != name {
-		a.advise("next: rulectl config use-context " + name)
+		a.tell("  next: rulectl config use-context %s", name)
 	}
 	return nil
 }
@@ -191,13 +186,13 @@ func (a *app) deleteContextCommand() *cobra.Command {
 			}
 			if in.TokenFile != "" {
 				if _, err := os.Stat(c.absolute(in.TokenFile)); err == nil {
-					fmt.Fprintf(a.io.Err, "note: its token is still in %s\n", c.absolute(in.TokenFile))
+					a.tell("note: its token is still in %s", c.absolute(in.TokenFile))
 				}
 			}
 			c.contexts = slices.DeleteFunc(c.contexts, func(s setup) bool { return s.Name == args[0] })
 			if c.current == args[0] {
 				c.current = ""
-				fmt.Fprintln(a.io.Err, "no context is in use now; see: rulectl config use-context")
+				a.tell("no context is in use now; see: rulectl config use-context")
 			}
 			return c.write()
 		}),

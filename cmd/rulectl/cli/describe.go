@@ -53,7 +53,11 @@ func inForce(r *adminpb.Rule) *adminpb.Version { return cmp.Or(r.GetStable(), r.
 
 // summary says what a version means; "" for a spec that this program cannot read.
 func summary(v *adminpb.Version) string {
-	if s, err := rules.DecodeSpec([]byte(v.GetSpec())); err == nil {
+	return specSummary(v.GetSpec())
+}
+
+func specSummary(spec string) string {
+	if s, err := rules.DecodeSpec([]byte(spec)); err == nil {
 		return rules.Summary(&s)
 	}
 	return ""

@@ -48,7 +48,7 @@ func (a *app) describeDomain(ctx context.Context, name string) error {
 	}
 	text := d.text(time.Now())
 	if len(nodes.GetNodes()) > 0 {
-		text += "\nSidecars\n" + nodeTable(nodes.GetNodes(), time.Now(), false)
+		text += "\nSidecars\n" + a.nodes().render(a.nodes().table(a), nodes.GetNodes())
 	}
 	_, err = fmt.Fprint(a.io.Out, text)
 	return err

@@ -79,7 +79,7 @@ func (a *app) diff(ctx context.Context, f applyFlags, unified bool) error {
 	if len(items) > 0 {
 		return explained{exitFailed}
 	}
-	fmt.Fprintln(a.io.Err, "✔ apply would change nothing")
+	a.tell("✔ apply would change nothing")
 	return nil
 }
 

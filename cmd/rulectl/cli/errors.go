@@ -132,6 +132,18 @@ func (a *app) advise(lines ...string) {
 	}
 }
 
+// tell says what is good to know beside the data: what comes next, that all went well. With --quiet it does not.
+func (a *app) tell(format string, args ...any) {
+	if !a.quiet {
+		fmt.Fprintf(a.io.Err, format+"\n", args...)
+	}
+}
+
+// warn says what must not be overlooked.
+func (a *app) warn(format string, args ...any) {
+	fmt.Fprintf(a.io.Err, "⚠ "+format+"\n", args...)
+}
+
 func (a *app) adviseLook() {
 	if a.changing {
 		a.advise("the change may or may not be stored; see: rulectl get rules")

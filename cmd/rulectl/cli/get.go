@@ -27,47 +27,42 @@ func (a *app) getCommand() *cobra.Command {
 		RunE:       a.run(a.getRules),
 	}
 	a.domainFlag(of, "only the rules of this domain")
+	a.listFlags(of)
+	a.watchFlag(of)
 	hasNames(of)
-	return group(&cobra.Command{Use: "get", Short: "Show things as they stand", GroupID: groupLook}, of, a.getDomainsCommand())
+	return group(&cobra.Command{Use: "get", Short: "Show things as they stand", GroupID: groupLook},
+		of, a.getDomainsCommand(), a.listSidecarsCommand("sidecars", "sidecar"))
 }
 
 func (a *app) getRules(ctx context.Context, args []string) error {
-	list, err := a.findRules(ctx, args)
-	if err != nil {
-		return err
+	l := &listing[ruleItem]{
+		kind:   "RuleList",
+		header: []string{"NAME", "STAGE", "STABLE", "CANDIDATE", "KEY", "LIMIT", "REVISION"},
+		wide:   []string{"OWNER", "UID", "SUMMARY"},
+		right:  []string{"REVISION"},
+		texts:  []string{"KEY", "LIMIT"},
+		row:    ruleItem.row,
+		notes:  ruleItem.notes,
+		name:   ruleItem.id,
+		none:   func() { a.nothing("rules", "make one with: rulectl apply -f FILE") },
 	}
-	items := make([]ruleItem, len(list))
-	for i, r := range list {
-		items[i] = newRuleItem(r)
-	}
-	switch {
-	case a.structured() && len(args) == 1:
-		return a.printData(struct {
-			APIVersion string `json:"apiVersion"`
-			Kind       string `json:"kind"`
-			ruleItem
-		}{apiVersion, "Rule", items[0]})
-	case a.structured():
-		return printList(a, "RuleList", items)
-	case a.output == outputName:
-		return printNames(a, items, func(r ruleItem) string { return r.Domain + "/" + r.Name })
-	case len(items) == 0:
-		a.nothing("rules", "make one with: rulectl apply -f FILE")
-		return nil
-	}
-	header := []string{"NAME", "STAGE", "STABLE", "CANDIDATE", "KEY", "LIMIT", "REVISION", "OWNER"}
-	if a.output == outputWide {
-		header = append(header, "UID", "SUMMARY")
-	}
-	rows := make([][]string, len(items))
-	for i, item := range items {
-		rows[i] = item.row()
-		if a.output == outputWide {
-			rows[i] = append(rows[i], item.UID, summary(newest(list[i])))
+	if len(args) == 1 {
+		l.single = func(r ruleItem) any {
+			return struct {
+				APIVersion string `json:"apiVersion"`
+				Kind       string `json:"kind"`
+				ruleItem
+			}{apiVersion, "Rule", r}
 		}
 	}
-	_, err = fmt.Fprint(a.io.Out, withNotes(renderTable(header, rows, "REVISION"), func(i int) []string { return items[i].notes(time.Now()) }))
-	return err
+	return l.list(ctx, a, func(ctx context.Context) ([]ruleItem, error) {
+		list, err := a.findRules(ctx, args)
+		items := make([]ruleItem, len(list))
+		for i, r := range list {
+			items[i] = newRuleItem(r)
+		}
+		return items, err
+	})
 }
 
 // findRules returns the named rules in their order, or all of the domain.
@@ -131,18 +126,19 @@ func newRuleItem(r *adminpb.Rule) ruleItem {
 	}
 }
 
+func (r ruleItem) id() string { return r.Domain + "/" + r.Name }
+
 // notes say what must not be overlooked.
 func (r ruleItem) notes(now time.Time) []string {
 	var list []string
-	id := r.Domain + "/" + r.Name
 	if until, err := time.Parse(time.RFC3339, r.FrozenUntil); err == nil {
 		list = append(list, fmt.Sprintf("❄ FROZEN until %s (%s left): it refuses nobody; see: rulectl get domains -d %s", when(until), left(until, now), r.Domain))
 	}
 	if r.Paused {
-		list = append(list, "॥ PAUSED: it is not promoted; to go on: rulectl resume "+id)
+		list = append(list, "॥ PAUSED: it is not promoted; to go on: rulectl resume "+r.id())
 	}
 	if r.Overrides > 0 {
-		list = append(list, fmt.Sprintf("⚠ %s; see: rulectl override list %s", count(int(r.Overrides), "override"), id))
+		list = append(list, fmt.Sprintf("⚠ %s; see: rulectl override list %s", count(int(r.Overrides), "override"), r.id()))
 	}
 	return list
 }
@@ -158,7 +154,7 @@ func newVersionItem(v *adminpb.Version) *versionItem {
 	return &versionItem{v.GetNumber(), spec}
 }
 
-func (r ruleItem) row() []string {
+func (r ruleItem) row(wide bool) []string {
 	stable, candidate := r.Stable.said(), r.Candidate.said()
 	var stableText, candidateText string
 	if r.Stable != nil {
@@ -170,14 +166,18 @@ func (r ruleItem) row() []string {
 			candidateText = fmt.Sprintf("v%d in shadow", r.Candidate.Version)
 		}
 	}
-	owner := stable.Owner
-	if r.Candidate != nil {
-		owner = candidate.Owner
+	row := []string{
+		r.id(), r.stageText(), stableText, candidateText, becomes(stable.key(), candidate.key()),
+		becomes(stable.limits(), candidate.limits()), strconv.FormatInt(r.Revision, 10),
 	}
-	return []string{
-		r.Domain + "/" + r.Name, r.stageText(), stableText, candidateText, becomes(stable.key(), candidate.key()),
-		becomes(stable.limits(), candidate.limits()), strconv.FormatInt(r.Revision, 10), owner,
+	if wide {
+		owner := stable.Owner
+		if r.Candidate != nil {
+			owner = candidate.Owner
+		}
+		row = append(row, owner, r.UID, cmp.Or(r.Candidate, r.Stable).summary())
 	}
+	return row
 }
 
 // stageText is the stage, with the stable beside the candidate: that one is in force for all others.
@@ -234,6 +234,13 @@ func (k *keyPart) UnmarshalJSON(b []byte) error {
 	err := json.Unmarshal(b, &o)
 	*k = keyPart(cmp.Or(o.As, o.From))
 	return err
+}
+
+func (v *versionItem) summary() string {
+	if v == nil {
+		return ""
+	}
+	return specSummary(string(v.Spec))
 }
 
 func (v *versionItem) said() said {

@@ -29,6 +29,8 @@ func (a *app) getDomainsCommand() *cobra.Command {
 		}),
 	}
 	a.domainFlag(cmd, "only this domain")
+	a.listFlags(cmd)
+	a.watchFlag(cmd)
 	hasNames(cmd)
 	return cmd
 }
@@ -57,6 +59,21 @@ type freezeItem struct {
 }
 
 func (a *app) getDomains(ctx context.Context, named bool) error {
+	l := &listing[domainItem]{
+		kind:   "DomainList",
+		header: []string{"DOMAIN", "REVISION", "RULES", "SHARD", "EXEMPT", "FROZEN"},
+		wide:   []string{"SETTINGS REVISION"},
+		right:  []string{"REVISION", "RULES", "SETTINGS REVISION"},
+		row:    domainItem.row,
+		notes:  domainItem.notes,
+		name:   func(d domainItem) string { return d.Domain },
+		none:   func() { a.nothing("domains", "the first rule makes one: rulectl apply -f FILE") },
+	}
+	return l.list(ctx, a, func(ctx context.Context) ([]domainItem, error) { return a.findDomains(ctx, named) })
+}
+
+// findDomains returns the domain that -d names, or all; one that is named has to be there.
+func (a *app) findDomains(ctx context.Context, named bool) ([]domainItem, error) {
 	var of *adminpb.ListRulesResponse
 	resp, err := ask(ctx, a, func(ctx context.Context, client adminpb.AdminServiceClient) (*adminpb.ListDomainsResponse, error) {
 		var err error
@@ -66,10 +83,10 @@ func (a *app) getDomains(ctx context.Context, named bool) error {
 		return client.ListDomains(ctx, &adminpb.ListDomainsRequest{Domain: a.domain})
 	})
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if named && len(resp.GetDomains()) == 0 {
-		return fmt.Errorf("domain %s: %w", a.domain, rules.ErrNotFound)
+		return nil, fmt.Errorf("domain %s: %w", a.domain, rules.ErrNotFound)
 	}
 	has := map[string]int{}
 	for _, r := range of.GetRules() {
@@ -79,29 +96,7 @@ func (a *app) getDomains(ctx context.Context, named bool) error {
 	for i, d := range resp.GetDomains() {
 		items[i] = newDomainItem(d, has[d.GetName()])
 	}
-	switch {
-	case a.structured():
-		return printList(a, "DomainList", items)
-	case a.output == outputName:
-		return printNames(a, items, func(d domainItem) string { return d.Domain })
-	case len(items) == 0:
-		a.nothing("domains", "the first rule makes one: rulectl apply -f FILE")
-		return nil
-	}
-	rows := make([][]string, len(items))
-	header := []string{"DOMAIN", "REVISION", "RULES", "SHARD", "EXEMPT", "FROZEN"}
-	if a.output == outputWide {
-		header = append(header, "SETTINGS REVISION")
-	}
-	for i := range items {
-		rows[i] = items[i].row()
-		if a.output == outputWide {
-			rows[i] = append(rows[i], number(items[i].SettingsRevision))
-		}
-	}
-	table := renderTable(header, rows, "REVISION", "RULES", "SETTINGS REVISION")
-	_, err = fmt.Fprint(a.io.Out, withNotes(table, func(i int) []string { return items[i].notes(time.Now()) }))
-	return err
+	return items, nil
 }
 
 func newDomainItem(d *adminpb.Domain, has int) domainItem {
@@ -122,7 +117,7 @@ func newDomainItem(d *adminpb.Domain, has int) domainItem {
 	return item
 }
 
-func (d *domainItem) row() []string {
+func (d domainItem) row(wide bool) []string {
 	exempt := make([]string, len(d.Exempt))
 	for i, e := range d.Exempt {
 		exempt[i] = e.Name
@@ -139,11 +134,15 @@ func (d *domainItem) row() []string {
 			frozen = "❄ " + count(len(d.Freezes), "rule")
 		}
 	}
-	return []string{d.Domain, strconv.FormatInt(d.Revision, 10), strconv.Itoa(d.Rules), d.Shard, strings.Join(exempt, ","), frozen}
+	row := []string{d.Domain, strconv.FormatInt(d.Revision, 10), strconv.Itoa(d.Rules), d.Shard, strings.Join(exempt, ","), frozen}
+	if wide {
+		row = append(row, number(d.SettingsRevision))
+	}
+	return row
 }
 
 // notes say until when what is frozen.
-func (d *domainItem) notes(now time.Time) []string {
+func (d domainItem) notes(now time.Time) []string {
 	list := make([]string, len(d.Freezes))
 	for i, f := range d.Freezes {
 		what := d.Domain

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/spf13/cobra"
 
@@ -21,6 +20,7 @@ func (a *app) historyCommand() *cobra.Command {
 		RunE:    a.run(func(ctx context.Context, args []string) error { return a.history(ctx, args[0]) }),
 	}
 	a.domainFlag(cmd, "domain of the rule")
+	a.listFlags(cmd)
 	return cmd
 }
 
@@ -42,29 +42,25 @@ func (a *app) history(ctx context.Context, rule string) error {
 	if err != nil {
 		return err
 	}
-	resp, err := ask(ctx, a, func(ctx context.Context, client adminpb.AdminServiceClient) (*adminpb.HistoryResponse, error) {
-		return client.History(ctx, &adminpb.HistoryRequest{Domain: domain, Rule: name})
+	l := &listing[*adminpb.HistoryEntry]{
+		kind:   "HistoryList",
+		header: []string{"REVISION", "TIME", "ACTOR", "ACTION", "STATE", "MESSAGE"},
+		right:  []string{"REVISION"},
+		texts:  []string{"STATE", "MESSAGE"},
+		row: func(e *adminpb.HistoryEntry, _ bool) []string {
+			return []string{
+				number(e.GetRevision()), when(e.GetTime().AsTime()), actorText(e.GetActor(), e.GetVerified()), e.GetAction(), e.GetState(), e.GetMessage(),
+			}
+		},
+		item: func(e *adminpb.HistoryEntry) any { return newHistoryItem(e) },
+		none: func() {}, // a rule without a history is not found
+	}
+	return l.list(ctx, a, func(ctx context.Context) ([]*adminpb.HistoryEntry, error) {
+		resp, err := ask(ctx, a, func(ctx context.Context, client adminpb.AdminServiceClient) (*adminpb.HistoryResponse, error) {
+			return client.History(ctx, &adminpb.HistoryRequest{Domain: domain, Rule: name})
+		})
+		return resp.GetEntries(), err
 	})
-	if err != nil {
-		return err
-	}
-	entries := resp.GetEntries()
-	if a.structured() {
-		items := make([]historyItem, len(entries))
-		for i, e := range entries {
-			items[i] = newHistoryItem(e)
-		}
-		return printList(a, "HistoryList", items)
-	}
-	rows := make([][]string, len(entries))
-	for i, e := range entries {
-		rows[i] = []string{
-			number(e.GetRevision()), when(e.GetTime().AsTime()), actorText(e.GetActor(), e.GetVerified()), e.GetAction(), e.GetState(), e.GetMessage(),
-		}
-	}
-	header := []string{"REVISION", "TIME", "ACTOR", "ACTION", "STATE", "MESSAGE"}
-	_, err = fmt.Fprint(a.io.Out, renderTable(header, rows, "REVISION"))
-	return err
 }
 
 func newHistoryItem(e *adminpb.HistoryEntry) historyItem {

@@ -60,7 +60,7 @@ func hostileRule() *adminpb.Rule {
 func (hostile) ListRules(context.Context, *adminpb.ListRulesRequest) (*adminpb.ListRulesResponse, error) {
 	other := hostileRule()
 	other.Domain, other.Name = hostileText, hostileText
-	return &adminpb.ListRulesResponse{Rules: []*adminpb.Rule{hostileRule(), other}}, nil
+	return &adminpb.ListRulesResponse{Rules: []*adminpb.Rule{hostileRule(), other, {}}}, nil
 }
 
 func (hostile) ListDomains(context.Context, *adminpb.ListDomainsRequest) (*adminpb.ListDomainsResponse, error) {
@@ -104,8 +104,9 @@ func (hostile) WhoAmI(context.Context, *adminpb.WhoAmIRequest) (*adminpb.WhoAmIR
 	return &adminpb.WhoAmIResponse{Name: hostileText, Role: hostileText, Domains: []string{hostileText}, Program: hostileText, Lineage: hostileText}, nil
 }
 
-func TestNothingThatAServerSaysControlsTheTerminal(t *testing.T) {
-	t.Parallel()
+// startHostile serves it until the test ends.
+func startHostile(t *testing.T) (addr string) {
+	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -118,17 +119,39 @@ func TestNothingThatAServerSaysControlsTheTerminal(t *testing.T) {
 		server.Stop()
 		serving.Wait()
 	})
+	return listener.Addr().String()
+}
+
+// A program gets texts as they are; a terminal does not.
+func TestTextsOfJqDoNotControlTheTerminal(t *testing.T) {
+	t.Parallel()
+	addr := startHostile(t)
+	env := map[string]string{"RULECTL_SERVER": addr}
+	if out := goldenRun(t, env, 0, "get", "rules", "--jq", ".items[1].name"); out != hostileText+"\n" {
+		t.Errorf("a program gets %q", out)
+	}
+	for _, expression := range []string{".items[1].name", ".items[1]", ".items[1].uid|@json"} {
+		code, screen := sit(t, env, "get", "rules", "--jq", expression).leaves()
+		if code != 0 || !strings.Contains(screen, "all is well") || strings.ContainsFunc(screen, func(r rune) bool { return !unicode.IsGraphic(r) && r != '\n' }) {
+			t.Errorf("%s: exit code %d, %q", expression, code, screen)
+		}
+	}
+}
+
+func TestNothingThatAServerSaysControlsTheTerminal(t *testing.T) {
+	t.Parallel()
+	addr := startHostile(t)
 	file := write(t, "a.yaml", []byte(oneRule))
 	for _, command := range []string{
 		"apply -f FILE --yes --wait", "apply -f FILE --dry-run", "diff -f FILE", "diff -u -f FILE", "get rules", "get rules -o wide", "get domains",
 		"describe a/x", "describe domain a", "describe sidecar n", "sidecar list", "sidecar list -o wide", "sidecar diff n", "history a/x",
-		"audit list", "audit export", "override list a/x", "token list", "token create --name a --role viewer", "whoami", "doctor",
-		"get rules -o json", "get domains -o yaml", "get rules -o name", "sidecar list -o name",
+		"get rules --sort-by summary -o wide", "audit list", "audit export", "override list a/x", "token list", "token create --name a --role viewer", "whoami", "doctor",
+		"get rules -o json", "get rules --jq .items", "get rules --sort-by owner", "sidecar list -w --timeout 50ms", "sidecar list -w --timeout 50ms -o json", "get domains -o yaml", "get rules -o name", "sidecar list -o name",
 	} {
 		var out bytes.Buffer
 		args := strings.Fields(strings.Replace(command, "FILE", file, 1))
 		cli.Run(t.Context(), args, cli.IO{In: strings.NewReader(""), Out: &out, Err: &out, Getenv: func(key string) string {
-			return map[string]string{"RULECTL_SERVER": listener.Addr().String()}[key]
+			return map[string]string{"RULECTL_SERVER": addr}[key]
 		}})
 		for line := range strings.Lines(out.String()) {
 			if hidden := func(r rune) bool { return !unicode.IsGraphic(r) && r != '\n' }; strings.ContainsFunc(line, hidden) || strings.HasPrefix(line, "✔ all is well") {

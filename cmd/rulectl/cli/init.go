@@ -67,7 +67,7 @@ func (a *app) init(dir string) error {
 		}
 		fmt.Fprintln(a.io.Out, filepath.Join(dir, f.Name))
 	}
-	fmt.Fprintf(a.io.Err, "next: rulectl test %s\n", dir)
+	a.tell("next: rulectl test %s", dir)
 	return nil
 }
 

@@ -142,7 +142,8 @@ func (i *inspection) text(plan string, now time.Time) string {
 	for n := range rows {
 		rows[n] = append(rows[n], make([]string, len(header)-len(rows[n]))...)
 	}
-	b.WriteString(withNotes(renderTable(header, rows, "SPENT", "LEFT"), func(row int) []string { return notes[row] }))
+	t := table{header: header, right: []string{"SPENT", "LEFT"}}
+	b.WriteString(t.render(rows, func(row int) []string { return notes[row] }))
 	return b.String()
 }
 

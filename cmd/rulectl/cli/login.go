@@ -75,9 +75,9 @@ func (a *app) login(ctx context.Context) error {
 	if err := writePrivate(path, []byte(token+"\n")); err != nil {
 		return err
 	}
-	fmt.Fprintf(a.io.Err, "✔ %s: you are %s, %s; the token is in %s\n", in.Name, oneLine(who.GetName()), oneLine(who.GetRole()), path)
+	a.tell("✔ %s: you are %s, %s; the token is in %s", in.Name, oneLine(who.GetName()), oneLine(who.GetRole()), path)
 	if e := who.GetExpires(); e != nil {
-		a.advise(fmt.Sprintf("it ends %s, in %s", when(e.AsTime()), left(e.AsTime(), time.Now())))
+		a.tell("  it ends %s, in %s", when(e.AsTime()), left(e.AsTime(), time.Now()))
 	}
 	return nil
 }
@@ -125,20 +125,20 @@ func (a *app) logout() error {
 	}
 	path := a.config.absolute(in.TokenFile)
 	if path == "" {
-		fmt.Fprintf(a.io.Err, "%s: nobody is logged in\n", in.Name)
+		a.tell("%s: nobody is logged in", in.Name)
 		return nil
 	}
 	token, _ := os.ReadFile(path) // only for the hint
 	switch err := os.Remove(path); {
 	case errors.Is(err, fs.ErrNotExist):
-		fmt.Fprintf(a.io.Err, "%s: nobody is logged in\n", in.Name)
+		a.tell("%s: nobody is logged in", in.Name)
 		return nil
 	case err != nil:
 		return fmt.Errorf("remove the token: %w", err)
 	}
-	fmt.Fprintf(a.io.Err, "✔ %s: the token is gone from this machine, and good until it ends\n", in.Name)
+	a.tell("✔ %s: the token is gone from this machine, and good until it ends", in.Name)
 	if parts := strings.Split(strings.TrimSpace(string(token)), "_"); len(parts) == 3 {
-		a.advise("to end it everywhere, an admin runs: rulectl token revoke " + oneLine(parts[1]))
+		a.tell("  to end it everywhere, an admin runs: rulectl token revoke %s", oneLine(parts[1]))
 	}
 	return nil
 }

@@ -5,12 +5,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 	"time"
 	"unicode"
 	"unicode/utf16"
-	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 	yaml "go.yaml.in/yaml/v3"
@@ -95,6 +93,9 @@ func (a *app) printData(v any) error {
 	e.SetEscapeHTML(false)
 	e.SetIndent("", "  ")
 	err := e.Encode(v)
+	if err == nil && a.filter != nil {
+		return a.filtered(a.io.Out, b.Bytes())
+	}
 	text := escapeHidden(b.Bytes(), jsonEscape)
 	if err == nil && a.output == outputYAML {
 		text, err = asYAML(b.Bytes())
@@ -106,13 +107,16 @@ func (a *app) printData(v any) error {
 	return err
 }
 
-// printJSONLine writes v as a line of JSON.
-func printJSONLine(w io.Writer, v any) error {
+// printLine writes v as a line of JSON, where one object follows another.
+func (a *app) printLine(w io.Writer, v any) error {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
 	if err := e.Encode(v); err != nil {
 		return err
+	}
+	if a.filter != nil {
+		return a.filtered(w, b.Bytes())
 	}
 	_, err := w.Write(escapeHidden(b.Bytes(), jsonEscape))
 	return err
@@ -143,61 +147,6 @@ func plain(n *yaml.Node) {
 	for _, child := range n.Content {
 		plain(child)
 	}
-}
-
-// renderTable lays rows out as kubectl does: upper-case headers, three spaces, no borders. Columns named in right are
-// aligned to the right; an empty cell is "-".
-func renderTable(header []string, rows [][]string, right ...string) string {
-	lines := [][]string{header}
-	for _, row := range rows {
-		line := make([]string, len(row))
-		for i, cell := range row {
-			line[i] = oneLine(cell)
-			if line[i] == "" {
-				line[i] = "-"
-			}
-		}
-		lines = append(lines, line)
-	}
-	widths, toRight := make([]int, len(header)), make([]bool, len(header))
-	for i, name := range header {
-		toRight[i] = slices.Contains(right, name)
-	}
-	for _, line := range lines {
-		for i, cell := range line {
-			widths[i] = max(widths[i], utf8.RuneCountInString(cell))
-		}
-	}
-	var b strings.Builder
-	for _, line := range lines {
-		var text strings.Builder
-		for i, cell := range line {
-			space := strings.Repeat(" ", widths[i]-utf8.RuneCountInString(cell))
-			if toRight[i] {
-				text.WriteString(space + cell + "   ")
-			} else {
-				text.WriteString(cell + space + "   ")
-			}
-		}
-		b.WriteString(strings.TrimRight(text.String(), " ") + "\n")
-	}
-	return b.String()
-}
-
-// withNotes puts lines below the rows of a table to which there is more to say.
-func withNotes(table string, notes func(row int) []string) string {
-	lines := strings.SplitAfter(table, "\n")
-	var b strings.Builder
-	for i, line := range lines[:len(lines)-1] {
-		b.WriteString(line)
-		if i == 0 {
-			continue
-		}
-		for _, note := range notes(i - 1) {
-			b.WriteString("   " + oneLine(note) + "\n")
-		}
-	}
-	return b.String()
 }
 
 // clean makes text that came from elsewhere safe for a terminal: control characters could redraw it, and others that are

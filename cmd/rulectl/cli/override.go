@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -126,6 +125,7 @@ func (a *app) overrideListCommand() *cobra.Command {
 	}
 	cmd.Flags().StringArrayVar(&f.key, "key", nil, keyUsage)
 	a.domainFlag(cmd, "domain of the rule")
+	a.listFlags(cmd)
 	return cmd
 }
 
@@ -149,29 +149,20 @@ func (a *app) listOverrides(ctx context.Context, rule string, f *overrideFlags) 
 	if err := a.checkKey(ctx, rule, f); err != nil {
 		return err
 	}
-	resp, err := ask(ctx, a, func(ctx context.Context, client adminpb.AdminServiceClient) (*adminpb.ListOverridesResponse, error) {
-		return client.ListOverrides(ctx, &adminpb.ListOverridesRequest{Domain: domain, Rule: name, Key: f.values()})
+	l := &listing[*adminpb.Override]{
+		kind:   "OverrideList",
+		header: []string{"KEY", "LIMIT", "RATE", "UNTIL", "LEFT"},
+		row: func(o *adminpb.Override, _ bool) []string {
+			until := o.GetUntil().AsTime()
+			return []string{o.GetKey(), o.GetLimit(), o.GetRate(), when(until), left(until, time.Now())}
+		},
+		item: func(o *adminpb.Override) any { return newOverrideItem(o) },
+		none: func() { a.tell("no overrides of %s/%s; make one with: rulectl override set", domain, name) },
+	}
+	return l.list(ctx, a, func(ctx context.Context) ([]*adminpb.Override, error) {
+		resp, err := ask(ctx, a, func(ctx context.Context, client adminpb.AdminServiceClient) (*adminpb.ListOverridesResponse, error) {
+			return client.ListOverrides(ctx, &adminpb.ListOverridesRequest{Domain: domain, Rule: name, Key: f.values()})
+		})
+		return resp.GetOverrides(), err
 	})
-	if err != nil {
-		return err
-	}
-	list := resp.GetOverrides()
-	if a.structured() {
-		items := make([]overrideItem, len(list))
-		for i, o := range list {
-			items[i] = newOverrideItem(o)
-		}
-		return printList(a, "OverrideList", items)
-	}
-	if len(list) == 0 {
-		fmt.Fprintf(a.io.Err, "no overrides of %s/%s; make one with: rulectl override set\n", domain, name)
-		return nil
-	}
-	rows := make([][]string, len(list))
-	for i, o := range list {
-		until := o.GetUntil().AsTime()
-		rows[i] = []string{o.GetKey(), o.GetLimit(), o.GetRate(), when(until), left(until, time.Now())}
-	}
-	_, err = fmt.Fprint(a.io.Out, renderTable([]string{"KEY", "LIMIT", "RATE", "UNTIL", "LEFT"}, rows))
-	return err
 }

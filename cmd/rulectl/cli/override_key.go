@@ -100,6 +100,6 @@ func (a *app) askTenfold(ctx context.Context, rule, limit string, rate rules.Rat
 	if a.expect == 0 {
 		a.expect = r.GetRevision() // the answer is about this one
 	}
-	fmt.Fprintf(a.io.Err, "⚠ %s: %s\n", oneLine(r.GetDomain()+"/"+r.GetName()), oneLine(problems[0].Message))
+	a.warn("%s: %s", oneLine(r.GetDomain()+"/"+r.GetName()), oneLine(problems[0].Message))
 	return true, a.confirm(ctx, fmt.Sprintf("override a key of %s/%s with %s", r.GetDomain(), r.GetName(), rate))
 }

@@ -24,6 +24,15 @@ func (a *app) paint() {
 	a.io.Err = newPainter(a.io.Err, a.io.Getenv, func() bool { return false })
 }
 
+// bleach takes the colours away.
+func (a *app) bleach() {
+	for _, w := range []io.Writer{a.io.Out, a.io.Err} {
+		if p, ok := w.(*painter); ok {
+			p.colours = false
+		}
+	}
+}
+
 func newPainter(w io.Writer, getenv func(string) string, off func() bool) *painter {
 	at := terminal(w)
 	return &painter{w: w, colours: coloured(at, getenv), ascii: !showsMarks(at, getenv), off: off}

@@ -105,9 +105,9 @@ func (a *app) reportWaits(ctx context.Context, waits []*wait) error {
 		acked, total := w.acked()
 		switch {
 		case w.complete() && total == 0:
-			fmt.Fprintf(a.io.Err, "%s has no sidecar to wait for%s\n", oneLine(w.domain), w.goneText())
+			a.tell("%s has no sidecar to wait for%s", oneLine(w.domain), w.goneText())
 		case w.complete():
-			fmt.Fprintf(a.io.Err, "✔ %s: %d of %s acked revision %d (%.1fs)%s\n",
+			a.tell("✔ %s: %d of %s acked revision %d (%.1fs)%s",
 				oneLine(w.domain), acked, count(total, "sidecar"), w.revision, w.took.Seconds(), w.goneText())
 		default:
 			failed = w
@@ -117,7 +117,7 @@ func (a *app) reportWaits(ctx context.Context, waits []*wait) error {
 	if failed == nil {
 		return nil
 	}
-	fmt.Fprintf(a.io.Err, "next: rulectl sidecar list -d %s\n", oneLine(failed.domain))
+	a.tell("next: rulectl sidecar list -d %s", oneLine(failed.domain))
 	if interrupted {
 		return explained{exitInterrupted}
 	}

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/creack/pty"
 
@@ -144,5 +145,26 @@ func TestTerminalIsAsItWasAfterAnInterruptedLogin(t *testing.T) {
 		if !strings.Contains(screen, " icanon") || !strings.Contains(screen, " echo ") {
 			t.Errorf("%q: what is typed next is not seen: %q", keys, screen)
 		}
+	}
+}
+
+func TestTablesFitATerminal(t *testing.T) {
+	t.Parallel()
+	plane := setup(t)
+	long := strings.Repeat("long-", 2)
+	plane.mustApply(t, strings.NewReplacer("name: x", "name: "+long+"x, owner: team-with-a-long-name", "key: [ip]", "key: [header:x-a-long-header-of-a-team, ip]", "1/s", "100/s burst 2000").Replace(oneRule))
+	s := sit(t, map[string]string{"RULECTL_SERVER": plane.addr}, "get", "rules")
+	code, screen := s.leaves()
+	if code != 0 || !strings.Contains(screen, "a/"+long+"x") || !strings.Contains(screen, "…") {
+		t.Errorf("exit code %d: %q", code, screen)
+	}
+	for line := range strings.Lines(screen) {
+		if n := utf8.RuneCountInString(strings.TrimSpace(line)); n > 80 {
+			t.Errorf("%d columns: %q", n, line)
+		}
+	}
+	// Nothing is cut for a program.
+	if out := goldenRun(t, map[string]string{"RULECTL_SERVER": plane.addr}, 0, "get", "rules"); strings.Contains(out, "…") {
+		t.Errorf("cut: %q", out)
 	}
 }

@@ -8,9 +8,11 @@ import (
 	"strings"
 	"time"
 
+	"github.com/itchyny/gojq"
 	"github.com/mattn/go-isatty"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	"golang.org/x/term"
 )
 
 // IO is what rulectl is connected to.
@@ -71,6 +73,14 @@ type app struct {
 	yes     consent
 	wait    bool
 	files   []string
+
+	noHeaders bool
+	sortBy    string
+	watching  bool
+	quiet     bool
+	noColor   bool
+	jq        string
+	filter    func(any) gojq.Iter // of --jq; nil: all is printed
 }
 
 const (
@@ -109,6 +119,9 @@ func (a *app) rootCommand() *cobra.Command {
 	flags.StringVar(&a.server, "server", server, "address of the control plane; also RULECTL_SERVER")
 	flags.DurationVar(&a.timeout, "timeout", defaultTimeout, "how long to wait for the control plane and, with --wait, for the sidecars")
 	flags.VarP(&a.output, "output", "o", "table, wide (more columns), json, yaml or name")
+	flags.StringVar(&a.jq, "jq", "", "print what this jq expression makes of -o json: a result a line, texts without quotes")
+	flags.BoolVarP(&a.quiet, "quiet", "q", false, "print data, warnings and errors, and nothing beside them")
+	flags.BoolVar(&a.noColor, "no-color", false, "print without colours; also NO_COLOR=1")
 	a.proof.flags(flags, a.io.Getenv)
 	// Whoever needs help in a hurry needs an example: it comes first, and once.
 	root.SetUsageTemplate(strings.Replace(root.UsageTemplate(), "{{if .HasExample}}\n\nExamples:\n{{.Example}}{{end}}", "", 1))
@@ -139,6 +152,12 @@ func (a *app) run(f func(ctx context.Context, args []string) error) func(*cobra.
 		}
 		if err := a.checkOutput(cmd); err != nil {
 			return err
+		}
+		if err := a.compileFilter(cmd.Context()); err != nil {
+			return err
+		}
+		if a.noColor {
+			a.bleach()
 		}
 		a.started = true
 		return f(cmd.Context(), args)
@@ -202,4 +221,17 @@ func (a *app) messageFlag(cmd *cobra.Command) {
 func terminal(w io.Writer) bool {
 	f, ok := raw(w).(*os.File)
 	return ok && isatty.IsTerminal(f.Fd())
+}
+
+// room is how many columns the terminal has on which data is shown; 0 where none is.
+func (a *app) room() int {
+	f, ok := raw(a.io.Out).(*os.File)
+	if !ok {
+		return 0
+	}
+	room, _, err := term.GetSize(int(f.Fd()))
+	if err != nil {
+		return 0
+	}
+	return room
 }

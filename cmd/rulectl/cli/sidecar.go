@@ -3,7 +3,6 @@ package cli
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strconv"
 	"time"
 
@@ -13,10 +12,17 @@ import (
 )
 
 func (a *app) sidecarCommand() *cobra.Command {
-	list := &cobra.Command{
-		Use:   "list",
-		Short: "Show the sidecars and which revision each has taken",
-		Long: "Sidecar list shows every sidecar for each domain it serves: the revision it should have, the one it runs (the\n" +
+	return group(&cobra.Command{Use: "sidecar", Aliases: []string{"sidecars"}, Short: "Look at the fleet", GroupID: groupLook},
+		a.listSidecarsCommand("list"), a.describeSidecarCommand(), a.diffSidecarCommand(), a.sidecarFreezesCommand(), a.adoptCommand())
+}
+
+// listSidecarsCommand is `sidecar list`, and `get sidecars` for those who look for it there.
+func (a *app) listSidecarsCommand(use string, aliases ...string) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     use,
+		Aliases: aliases,
+		Short:   "Show the sidecars and which revision each has taken",
+		Long: "The sidecars are shown for each domain they serve: the revision each should have, the one it runs (the\n" +
 			"last it acknowledged), and when it was last heard of.\n\n" +
 			"Synced has it. Pending was not heard of since. Nacked refuses a rule, and keeps its last good version. Away is not\n" +
 			"connected; Gone was stopped, or silent for ten minutes, and is not waited for. Foreign holds the rules of another\n" +
@@ -24,41 +30,53 @@ func (a *app) sidecarCommand() *cobra.Command {
 		Args: cobra.NoArgs,
 		RunE: a.run(func(ctx context.Context, _ []string) error { return a.listSidecars(ctx) }),
 	}
-	a.domainFlag(list, "only the sidecars of this domain")
-	hasNames(list)
-	return group(&cobra.Command{Use: "sidecar", Aliases: []string{"sidecars"}, Short: "Look at the fleet", GroupID: groupLook},
-		list, a.describeSidecarCommand(), a.diffSidecarCommand(), a.sidecarFreezesCommand(), a.adoptCommand())
+	a.domainFlag(cmd, "only the sidecars of this domain")
+	a.listFlags(cmd)
+	a.watchFlag(cmd)
+	hasNames(cmd)
+	return cmd
 }
 
 func (a *app) listSidecars(ctx context.Context) error {
-	resp, err := ask(ctx, a, func(ctx context.Context, client adminpb.AdminServiceClient) (*adminpb.ListNodesResponse, error) {
-		return client.ListNodes(ctx, &adminpb.ListNodesRequest{Domain: a.domain})
+	return a.nodes().list(ctx, a, func(ctx context.Context) ([]*adminpb.Node, error) {
+		resp, err := ask(ctx, a, func(ctx context.Context, client adminpb.AdminServiceClient) (*adminpb.ListNodesResponse, error) {
+			return client.ListNodes(ctx, &adminpb.ListNodesRequest{Domain: a.domain})
+		})
+		return resp.GetNodes(), err
 	})
-	if err != nil {
-		return err
+}
+
+// nodes are shown by a row for each domain that a node serves.
+func (a *app) nodes() *listing[*adminpb.Node] {
+	return &listing[*adminpb.Node]{
+		kind:   "SidecarList",
+		header: []string{"NODE", "DOMAIN", "STATUS", "WANTED", "RUNNING", "SEEN", "PROGRAM"},
+		wide:   []string{"SENT", "REFUSED", "LEVEL", "HISTORY"},
+		right:  []string{"WANTED", "RUNNING", "SENT", "REFUSED", "LEVEL"},
+		texts:  []string{"PROGRAM"},
+		row:    nodeRow,
+		notes:  func(n *adminpb.Node, _ time.Time) []string { return nodeNotes(n) },
+		item:   func(n *adminpb.Node) any { return newNodeItem(n) },
+		name:   (*adminpb.Node).GetId,
+		id:     func(n *adminpb.Node) string { return n.GetId() + " of " + n.GetDomain() },
+		steady: func(n *adminpb.Node) any {
+			item := newNodeItem(n)
+			item.Seen = "" // at every heartbeat
+			return item
+		},
+		none: func() { a.nothing("sidecars", "each appears when it has connected") },
 	}
-	nodes := resp.GetNodes()
-	if a.structured() {
-		items := make([]nodeItem, len(nodes))
-		for i, n := range nodes {
-			items[i] = newNodeItem(n)
-		}
-		return printList(a, "SidecarList", items)
+}
+
+func nodeRow(n *adminpb.Node, wide bool) []string {
+	row := []string{
+		n.GetId(), n.GetDomain(), stateText(n.GetState()), number(n.GetWanted()), number(n.GetAcked()),
+		age(time.Since(n.GetSeen().AsTime())) + " ago", n.GetProgram(),
 	}
-	switch {
-	case a.output == outputName:
-		ids := make([]string, len(nodes))
-		for i, n := range nodes {
-			ids[i] = n.GetId()
-		}
-		slices.Sort(ids)
-		return printNames(a, slices.Compact(ids), func(id string) string { return id })
-	case len(nodes) == 0:
-		a.nothing("sidecars", "each appears when it has connected")
-		return nil
+	if wide {
+		row = append(row, number(n.GetSent()), number(n.GetNacked()), strconv.Itoa(int(n.GetLevel())), n.GetLineage())
 	}
-	_, err = fmt.Fprint(a.io.Out, nodeTable(nodes, time.Now(), a.output == outputWide))
-	return err
+	return row
 }
 
 type nodeItem struct {
@@ -86,25 +104,6 @@ func newNodeItem(n *adminpb.Node) nodeItem {
 		Nacked: n.GetNacked(), Reason: n.GetNackReason(),
 		Level: n.GetLevel(), Lineage: n.GetLineage(), Refused: n.GetRefused(), BreakGlass: n.GetBreakGlass(),
 	}
-}
-
-// nodeTable has a row for each node, and below it what must not be overlooked.
-func nodeTable(nodes []*adminpb.Node, now time.Time, wide bool) string {
-	header := []string{"NODE", "DOMAIN", "STATUS", "WANTED", "RUNNING", "SEEN", "PROGRAM"}
-	if wide {
-		header = append(header, "SENT", "REFUSED", "LEVEL", "HISTORY")
-	}
-	rows := make([][]string, len(nodes))
-	for i, n := range nodes {
-		rows[i] = []string{
-			n.GetId(), n.GetDomain(), stateText(n.GetState()), number(n.GetWanted()), number(n.GetAcked()),
-			age(now.Sub(n.GetSeen().AsTime())) + " ago", n.GetProgram(),
-		}
-		if wide {
-			rows[i] = append(rows[i], number(n.GetSent()), number(n.GetNacked()), strconv.Itoa(int(n.GetLevel())), n.GetLineage())
-		}
-	}
-	return withNotes(renderTable(header, rows, "WANTED", "RUNNING", "SENT", "REFUSED", "LEVEL"), func(i int) []string { return nodeNotes(nodes[i]) })
 }
 
 func nodeNotes(n *adminpb.Node) []string {

@@ -98,9 +98,11 @@ func (a *app) describeSidecar(ctx context.Context, id string) error {
 	newest := slices.MaxFunc(nodes, func(a, b *adminpb.Node) int { return a.GetSeen().AsTime().Compare(b.GetSeen().AsTime()) })
 	seen := newest.GetSeen().AsTime()
 	fmt.Fprintf(a.io.Out, "Node:      %s\nProgram:   %s\nLast seen: %s (%s ago)\n\n", oneLine(id), oneLine(newest.GetProgram()), when(seen), age(time.Since(seen)))
-	table := renderTable([]string{"DOMAIN", "STATUS", "WANTED", "SENT", "RUNNING", "REFUSED", "LEVEL", "HISTORY"}, rows,
-		"WANTED", "SENT", "RUNNING", "REFUSED", "LEVEL")
-	fmt.Fprint(a.io.Out, withNotes(table, func(i int) []string { return nodeNotes(nodes[i]) }))
+	t := table{
+		header: []string{"DOMAIN", "STATUS", "WANTED", "SENT", "RUNNING", "REFUSED", "LEVEL", "HISTORY"},
+		right:  []string{"WANTED", "SENT", "RUNNING", "REFUSED", "LEVEL"},
+	}
+	fmt.Fprint(a.io.Out, t.render(rows, func(i int) []string { return nodeNotes(nodes[i]) }))
 	if len(lacks) > 0 {
 		fmt.Fprintf(a.io.Out, "\nrules it does not have in their newest state\n%s", lackTable(lacks))
 	}
@@ -134,7 +136,7 @@ func (a *app) diffSidecar(ctx context.Context, id string) error {
 	if len(lacks) > 0 || strange {
 		return explained{exitFailed}
 	}
-	fmt.Fprintln(a.io.Err, "✔ it has every rule in its newest state")
+	a.tell("✔ it has every rule in its newest state")
 	return nil
 }
 
@@ -190,6 +192,6 @@ func (a *app) adopt(ctx context.Context, lineage string) error {
 		}{apiVersion, "Adoption", lineage})
 	}
 	fmt.Fprintf(a.io.Out, "sidecars that hold the history %s follow this one from now on\n", lineage)
-	fmt.Fprintln(a.io.Err, "next: rulectl sidecar list")
+	a.tell("next: rulectl sidecar list")
 	return nil
 }

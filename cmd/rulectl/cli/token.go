@@ -91,7 +91,7 @@ func (a *app) createToken(ctx context.Context, f tokenFlags) error {
 	if resp.GetToken() != "" {
 		fmt.Fprintln(a.io.Out, oneLine(resp.GetToken()))
 	}
-	fmt.Fprintf(a.io.Err, "%s %s for %s: role %s, %s, %s; to end it: rulectl token revoke %s\n",
+	a.tell("%s %s for %s: role %s, %s, %s; to end it: rulectl token revoke %s",
 		oneLine(item.Type), oneLine(item.ID), oneLine(item.Name), oneLine(item.Role), oneLine(item.scope()), item.life(time.Now()), oneLine(item.ID))
 	return nil
 }
@@ -106,13 +106,13 @@ type credentialItem struct {
 	Expires string   `json:"expires,omitempty"` // absent: never
 	Revoked string   `json:"revoked,omitempty"`
 
-	expires, revoked time.Time // zero: never, not
+	created, expires, revoked time.Time // zero: never, not
 }
 
 func newCredentialItem(c *adminpb.Credential) credentialItem {
 	item := credentialItem{
 		ID: c.GetId(), Type: c.GetKind(), Name: c.GetName(), Role: c.GetRole(), Domains: c.GetDomains(),
-		Created: timeJSON(c.GetCreated()), Expires: timeJSON(c.GetExpires()), Revoked: timeJSON(c.GetRevoked()),
+		created: c.GetCreated().AsTime(), Created: timeJSON(c.GetCreated()), Expires: timeJSON(c.GetExpires()), Revoked: timeJSON(c.GetRevoked()),
 	}
 	if c.GetExpires() != nil {
 		item.expires = c.GetExpires().AsTime()
@@ -143,40 +143,33 @@ func (a *app) listTokensCommand() *cobra.Command {
 		Use:   "list",
 		Short: "Show the tokens and certificates' names that are let in, revoked ones too",
 		Args:  cobra.NoArgs,
-		RunE: a.run(func(ctx context.Context, _ []string) error {
-			resp, err := ask(ctx, a, func(ctx context.Context, client adminpb.AdminServiceClient) (*adminpb.ListCredentialsResponse, error) {
-				return client.ListCredentials(ctx, &adminpb.ListCredentialsRequest{})
-			})
-			if err != nil {
-				return err
-			}
-			return a.showTokens(resp.GetCredentials())
-		}),
+		RunE:  a.run(func(ctx context.Context, _ []string) error { return a.listTokens(ctx) }),
 	}
+	a.listFlags(cmd)
 	hasNames(cmd)
 	return cmd
 }
 
-func (a *app) showTokens(list []*adminpb.Credential) error {
-	items := make([]credentialItem, len(list))
-	rows := make([][]string, len(list))
-	for i, c := range list {
-		items[i] = newCredentialItem(c)
-		rows[i] = []string{
-			c.GetId(), c.GetKind(), c.GetName(), c.GetRole(), items[i].scope(), when(c.GetCreated().AsTime()), items[i].life(time.Now()),
+func (a *app) listTokens(ctx context.Context) error {
+	l := &listing[credentialItem]{
+		kind:   "CredentialList",
+		header: []string{"ID", "TYPE", "NAME", "ROLE", "DOMAINS", "CREATED", "LIFE"},
+		row: func(c credentialItem, _ bool) []string {
+			return []string{c.ID, c.Type, c.Name, c.Role, c.scope(), when(c.created), c.life(time.Now())}
+		},
+		name: func(c credentialItem) string { return c.ID },
+		none: func() { a.nothing("tokens", "make one with: rulectl token create") },
+	}
+	return l.list(ctx, a, func(ctx context.Context) ([]credentialItem, error) {
+		resp, err := ask(ctx, a, func(ctx context.Context, client adminpb.AdminServiceClient) (*adminpb.ListCredentialsResponse, error) {
+			return client.ListCredentials(ctx, &adminpb.ListCredentialsRequest{})
+		})
+		items := make([]credentialItem, len(resp.GetCredentials()))
+		for i, c := range resp.GetCredentials() {
+			items[i] = newCredentialItem(c)
 		}
-	}
-	switch {
-	case a.structured():
-		return printList(a, "CredentialList", items)
-	case a.output == outputName:
-		return printNames(a, items, func(c credentialItem) string { return c.ID })
-	case len(items) == 0:
-		a.nothing("tokens", "make one with: rulectl token create")
-		return nil
-	}
-	_, err := fmt.Fprint(a.io.Out, renderTable([]string{"ID", "TYPE", "NAME", "ROLE", "DOMAINS", "CREATED", "LIFE"}, rows))
-	return err
+		return items, err
+	})
 }
 
 func (a *app) revokeTokenCommand() *cobra.Command {

@@ -108,6 +108,9 @@ func (a *app) awaitAll(ctx context.Context, client adminpb.AdminServiceClient, o
 // collect takes updates until the last follower has ended, shows progress, and cancels the rest when all is over.
 func (a *app) collect(waits []*wait, updates <-chan update, cancel context.CancelFunc) {
 	p := newProgress(a.io.Err, terminal(a.io.Err))
+	if a.quiet {
+		p = newProgress(io.Discard, false)
+	}
 	defer p.end()
 	tick := time.NewTicker(progressInterval)
 	defer tick.Stop()

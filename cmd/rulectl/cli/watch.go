@@ -91,7 +91,7 @@ func (a *app) watch(ctx context.Context, domains []string, f watchFlags) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(a.io.Err, "watching %s as the sidecar %s\n", strings.Join(domains, ", "), f.node)
+	a.tell("watching %s as the sidecar %s", strings.Join(domains, ", "), f.node)
 	if err := w.client.Run(run); err != nil {
 		return err
 	}

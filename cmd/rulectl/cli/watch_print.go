@@ -31,7 +31,7 @@ func (a *app) printUpdate(u *subscribe.Update, had, has map[string]*rules.Rule) 
 	steps := watchSteps(had, has)
 	settings := settingsText(&u.Domain)
 	if a.structured() {
-		return printJSONLine(a.io.Out, revisionJSON{apiVersion, "Revision", u.Domain.Name, u.Domain.Revision, len(u.Rules), settings, steps})
+		return a.printLine(a.io.Out, revisionJSON{apiVersion, "Revision", u.Domain.Name, u.Domain.Revision, len(u.Rules), settings, steps})
 	}
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s  revision %d: %s\n", oneLine(u.Domain.Name), u.Domain.Revision, count(len(u.Rules), "rule"))
