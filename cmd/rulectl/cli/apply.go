@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -25,8 +26,9 @@ const (
 )
 
 type applyFlags struct {
-	replace, again, prune, dryRun bool
-	stage                         string
+	replace, again, prune bool
+	stage                 string
+	dryRun                dryRun
 }
 
 func (a *app) applyCommand() *cobra.Command {
@@ -51,8 +53,31 @@ func (a *app) applyCommand() *cobra.Command {
 	a.changeFlags(cmd)
 	a.yesFlag(cmd, "do what takes effect at once, and take limits that change tenfold, without asking")
 	f.register(cmd)
-	cmd.Flags().BoolVar(&f.dryRun, "dry-run", false, "only show what would be done; diff says it in more words")
+	cmd.Flags().VarPF(&f.dryRun, "dry-run", "", "only show what would be done, also --dry-run=server; diff says it in more words").NoOptDefVal = "server"
 	return cmd
+}
+
+// dryRun is the value of --dry-run, in the words of kubectl.
+type dryRun bool
+
+func (d *dryRun) String() string { return strconv.FormatBool(bool(*d)) }
+
+// Type has the help show it as a flag that needs no value.
+func (d *dryRun) Type() string { return "bool" }
+
+// Set reads the flag.
+func (d *dryRun) Set(value string) error {
+	switch value {
+	case "server", "true":
+		*d = true
+	case "none", "false":
+		*d = false
+	case "client":
+		return errors.New("files are checked without a control plane by: rulectl validate -f FILE")
+	default:
+		return errors.New("use server or none")
+	}
+	return nil
 }
 
 // register registers the flags that diff has too.

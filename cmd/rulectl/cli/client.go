@@ -34,8 +34,8 @@ func (a *app) dialOptions() ([]grpc.DialOption, error) {
 	if err := a.settle(); err != nil {
 		return nil, err
 	}
-	if a.server == "" {
-		return nil, usagef("--server is empty: name the control plane as HOST:PORT")
+	if err := checkServer(a.server); err != nil {
+		return nil, err
 	}
 	proof, err := a.proof.dialOptions(a.server)
 	if err != nil {

@@ -137,14 +137,12 @@ func (a *app) checkFailed(d *diagnosis, err error) {
 		d.add("control plane", well, "answers at "+a.server, "")
 		d.add("token", trouble, text, "log in with rulectl login, or name one: --token-file FILE; an admin makes one with: rulectl token create")
 	case errors.Is(err, rules.ErrUnavailable) && !rpcstatus.Answered(err):
-		switch {
-		case strings.Contains(text, handshaking):
-			d.add("TLS", trouble, after(text, handshaking), "check --tls-ca and --tls-server-name, and --tls-cert with --tls-key")
-		case strings.Contains(text, dialing):
-			d.add("control plane", trouble, fmt.Sprintf("nothing answers at %s: %s", a.server, after(text, dialing)), "name another with --server, or start it; sidecars go on without it")
-		default:
-			d.add("control plane", trouble, fmt.Sprintf("the connection to %s broke: %s", a.server, text), "when it serves with TLS: --tls, or --tls-ca FILE")
+		what, ways, _ := a.connectionTrouble(text)
+		about := "control plane"
+		if strings.Contains(text, handshaking) {
+			about = "TLS"
 		}
+		d.add(about, trouble, what, strings.Join(ways[:min(len(ways), 1)], ""))
 	case errors.Is(err, context.DeadlineExceeded):
 		d.add("control plane", trouble, fmt.Sprintf("no answer from %s within %s", a.server, a.timeout), "look at its log, and at the network between")
 	case errors.Is(err, rules.ErrUnavailable):

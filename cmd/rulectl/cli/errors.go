@@ -82,6 +82,7 @@ func (a *app) explain(err error) int {
 		return exitAuth
 	case errors.Is(err, rules.ErrForbidden):
 		a.complain("%s", err)
+		a.advise("who you are here, and for which domains: rulectl whoami; an admin makes another token with: rulectl token create")
 		return exitAuth
 	case errors.Is(err, rules.ErrConflict):
 		a.complain("%s", err)
@@ -101,22 +102,12 @@ func (a *app) explain(err error) int {
 	return a.failure
 }
 
-// explainConnection says why there is no answer. Only gRPC's texts tell the cases apart; a wording that this does not
-// know costs a better hint and nothing else.
+// explainConnection says why there is no answer.
 func (a *app) explainConnection(err error) {
-	switch text := err.Error(); {
-	case strings.Contains(text, handshaking):
-		a.complain("there is no TLS with the control plane at %s: %s", a.server, after(text, handshaking))
-		a.advise("its certificate: --tls-ca FILE, --tls-server-name NAME; yours: --tls-cert FILE --tls-key FILE",
-			"(when it serves without TLS: leave these flags out)")
-	case strings.Contains(text, dialing):
-		a.complain("no control plane answers at %s: %s", a.server, after(text, dialing))
-		a.advise("name another: --server HOST:PORT, or RULECTL_SERVER", "(sidecars go on without it; to try headgate on this machine: controlplane dev)")
-	default:
-		a.complain("the connection to the control plane at %s broke before it answered: %s", a.server, text)
-		if !a.proof.usesTLS() {
-			a.advise("(when it serves with TLS: --tls, or --tls-ca FILE)")
-		}
+	what, ways, known := a.connectionTrouble(err.Error())
+	a.complain("%s", what)
+	a.advise(ways...)
+	if !known {
 		a.adviseLook()
 	}
 }
@@ -148,18 +139,6 @@ func (a *app) adviseLook() {
 	if a.changing {
 		a.advise("the change may or may not be stored; see: rulectl get rules")
 	}
-}
-
-// How gRPC's texts of a connection that was never made go on.
-const (
-	dialing     = "Error while dialing: "
-	handshaking = "authentication handshake failed: "
-)
-
-// after is the part of gRPC's text that says why there is no connection.
-func after(text, mark string) string {
-	_, rest, _ := strings.Cut(text, mark)
-	return strings.TrimSuffix(rest, `"`)
 }
 
 // count is "1 error" or "3 errors".

@@ -37,6 +37,9 @@ func (a *app) freezeCommand() *cobra.Command {
 		GroupID: groupChange,
 		Args:    cobra.MaximumNArgs(1),
 		RunE: a.run(func(ctx context.Context, args []string) error {
+			if len(args) == 0 && a.domain == "" && f.sidecar == "" {
+				return errNoTarget
+			}
 			length := time.Duration(f.length)
 			if length < time.Second || length > rules.MaxFreeze {
 				return usagef("--for is missing or out of bounds: a freeze lasts from 1s to %s, such as --for 15m", age(rules.MaxFreeze))
@@ -72,13 +75,19 @@ func (a *app) freeze(ctx context.Context, target string, f freezeFlags) error {
 	}})
 }
 
+var errNoTarget = usagef("name the DOMAIN or RULE")
+
 // frozen reads what is frozen. Only a sidecar knows which domain is meant when none is named.
 func (a *app) frozen(target, sidecar string) (domain, rule string, err error) {
 	switch {
 	case target != "":
-		return a.domainOrRule(target)
+		domain, rule, err = a.domainOrRule(target)
+		if rule == "" {
+			a.lists = "rulectl get domains"
+		}
+		return domain, rule, err
 	case a.domain == "" && sidecar == "":
-		return "", "", usagef("name the DOMAIN or RULE")
+		return "", "", errNoTarget
 	}
 	return a.domain, "", nil
 }

@@ -20,7 +20,7 @@ func (a *app) getCommand() *cobra.Command {
 	of := &cobra.Command{
 		Use:        "rules [RULE...]",
 		Aliases:    []string{"rule"},
-		SuggestFor: []string{"list", "ls", "show", "status"},
+		SuggestFor: []string{"list", "ls", "show", "status", "rollout", "rollouts", "candidates"},
 		Short:      "Show rules as they stand",
 		Long:       "Get rules shows all rules, those of the domain that -d names, or those that are named: RULE is DOMAIN/NAME, or a\nname with -d.",
 		Example:    "  rulectl get rules -d public-api\n  rulectl get rule public-api/login -o json",

@@ -39,8 +39,6 @@ func writeManual(dir string) error {
 func tree() *cobra.Command {
 	a := &app{io: IO{Getenv: func(string) string { return "" }}, output: outputTable}
 	root := a.rootCommand()
-	root.InitDefaultCompletionCmd()
-	root.InitDefaultHelpCmd()
 	for cmd := range commands(root) {
 		cmd.DisableAutoGenTag = true
 	}

@@ -13,8 +13,9 @@ import (
 
 func (a *app) overrideCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "override",
-		Short: "Give one key of a rule another rate for a time",
+		Use:     "override",
+		Aliases: []string{"overrides"},
+		Short:   "Give one key of a rule another rate for a time",
 		Long: "An override is another rate for one key of one rule, until a time. It counts in the same counter, so neither its\n" +
 			"begin nor its end is a fresh budget. The values of the key are sent to be hashed; they are neither stored nor shown.",
 		GroupID: groupChange,

@@ -56,6 +56,9 @@ func (a *app) rollback(ctx context.Context, rule, to string) error {
 		if err != nil || version < 1 {
 			return usagef("--to: %q is not a version, such as v7", to)
 		}
+		if domain, name, err := a.ruleName(rule); err == nil {
+			a.lists = "rulectl history " + domain + "/" + name
+		}
 	}
 	next := func(step *adminpb.Step) string { return "next: rulectl get rule " + step.GetRule() }
 	return a.changeRule(ctx, change{what: "roll back %s", next: next}, rule, func(ctx context.Context, client adminpb.AdminServiceClient, domain, name string) ([]*adminpb.Outcome, error) {
@@ -64,6 +67,7 @@ func (a *app) rollback(ctx context.Context, rule, to string) error {
 }
 
 func (a *app) rollbackDomain(ctx context.Context, revision int64) error {
+	a.lists = "rulectl get domains"
 	next := func(*adminpb.Step) string { return "next: rulectl get rules -d " + a.domain }
 	what := fmt.Sprintf("restore the domain %s as it was at revision %d", a.domain, revision)
 	return a.change(ctx, change{what: what, next: next, do: func(ctx context.Context, client adminpb.AdminServiceClient) ([]*adminpb.Outcome, error) {

@@ -126,7 +126,7 @@ func (a *app) rootCommand() *cobra.Command {
 	// Whoever needs help in a hurry needs an example: it comes first, and once.
 	root.SetUsageTemplate(strings.Replace(root.UsageTemplate(), "{{if .HasExample}}\n\nExamples:\n{{.Example}}{{end}}", "", 1))
 	root.SetHelpTemplate("{{if .HasExample}}{{.Example}}\n\n{{end}}" + root.HelpTemplate())
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{flagError(err)} })
 
 	root.AddGroup(&cobra.Group{ID: groupAuthor, Title: "Write rules (no server needed):"},
 		&cobra.Group{ID: groupChange, Title: "Change:"}, &cobra.Group{ID: groupLook, Title: "Look:"},
@@ -141,7 +141,26 @@ func (a *app) rootCommand() *cobra.Command {
 	root.SetHelpCommandGroupID(groupSelf)
 	root.SetCompletionCommandGroupID(groupSelf)
 	a.complete(root)
+	a.finishHelp(root)
+	for cmd := range commands(root) {
+		sayArguments(cmd)
+	}
 	return root
+}
+
+// finishHelp has cobra's own commands refuse what they do not know, as all do.
+func (a *app) finishHelp(root *cobra.Command) {
+	root.InitDefaultCompletionCmd()
+	root.InitDefaultHelpCmd()
+	completion, _, _ := root.Find([]string{"completion"})
+	group(completion)
+	help, _, _ := root.Find([]string{"help"})
+	help.Args = func(_ *cobra.Command, args []string) error {
+		if cmd, rest, err := root.Find(args); err != nil || len(rest) > 0 && cmd.HasSubCommands() {
+			return usagef("there is no help on %q; see: rulectl help", strings.Join(args, " "))
+		}
+		return nil
+	}
 }
 
 // run adapts a command's function: once it runs, the command line was understood.
@@ -187,6 +206,11 @@ func suggested(in *cobra.Command, word string) (list []string) {
 	for cmd := range commands(in) {
 		if cmd != in && cmd.IsAvailableCommand() && (cmd.Name() == word || cmd.HasAlias(word) || slices.Contains(cmd.SuggestFor, word)) {
 			list = append(list, cmd.CommandPath())
+		}
+	}
+	for _, cmd := range in.Root().Commands() {
+		if len(list) == 0 && in.HasParent() && cmd.IsAvailableCommand() && (cmd.Name() == word || cmd.HasAlias(word)) {
+			return []string{cmd.CommandPath()} // as in "get tokens"
 		}
 	}
 	if len(list) > 0 {

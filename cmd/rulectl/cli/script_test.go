@@ -60,6 +60,17 @@ func secured(t *testing.T) func(*testscript.TestScript, bool, []string) {
 	}
 }
 
+// expired makes a token that has ended, in expired.token.
+func expired(ts *testscript.TestScript, _ bool, _ []string) {
+	text, credential := access.NewToken()
+	credential.Name, credential.Role, credential.Expires = "late@test", access.Viewer, time.Now().Add(50*time.Millisecond)
+	plane := ts.Value(planeKey{}).(*controlPlane) //nolint:errcheck // a panic would name it
+	_, err := plane.service.AddCredential(context.Background(), credential, rollout.Why{Who: access.Local("test")})
+	ts.Check(err)
+	ts.Check(os.WriteFile(ts.MkAbs("expired.token"), []byte(text), 0o600))
+	<-time.After(time.Until(credential.Expires))
+}
+
 // id sets ID to that of the token in a file: id FILE.
 func id(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Setenv("ID", strings.Split(ts.ReadFile(args[0]), "_")[1])
