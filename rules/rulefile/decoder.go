@@ -111,11 +111,13 @@ func (d *decoder) object(n *yaml.Node, path string, of *Object) (object, bool) {
 		key, value := n.Content[i], n.Content[i+1]
 		switch {
 		case !d.usableKey(key, path, o.path, first):
-		case !slices.Contains(known, key.Value):
+		case slices.Contains(known, key.Value):
+			o.values[key.Value] = value
+		case d.full():
+			d.more++
+		default:
 			d.problem(key, CodeUnknown, o.path+shorten(key.Value), "unknown key %q: %s", shorten(key.Value), didYouMean(key.Value, known))
 			o.meant[nearest(key.Value, known)] = true
-		default:
-			o.values[key.Value] = value
 		}
 	}
 	return o, true
@@ -175,8 +177,7 @@ func (d *decoder) required(o object, key, example string) (*yaml.Node, bool) {
 	n, ok := o.values[key]
 	if !ok && !o.meant[key] {
 		// Not marked as reported: the first key of the mapping stands at the same place.
-		d.place(o.node.Line, o.node.Column, CodeMissing, "is missing; write for example %s", example)
-		d.problems[len(d.problems)-1].Path = o.path + key
+		d.report(position{o.node.Line, o.node.Column}, CodeMissing, o.path+key, "is missing; write for example %s", example)
 	}
 	return n, ok
 }

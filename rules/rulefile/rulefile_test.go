@@ -176,6 +176,25 @@ func TestDecodeIsBounded(t *testing.T) {
 	}
 }
 
+// Beyond those that are shown, problems are only counted: none of them changes one that is shown.
+func TestProblemsBeyondTheLastShownChangeNone(t *testing.T) {
+	t.Parallel()
+	var text strings.Builder
+	for i := range 250 {
+		fmt.Fprintf(&text, "  - {name: r%d, key: [ip], limit: 60/m}\n", i)
+	}
+	text.WriteString("  - {key: [ip], limit: 60/min}\n  - {zz: 1, name: last, key: [ip], limit: 60/min}\n")
+	problems := problemsOf(t, text.String())
+	for i, p := range problems[:200] {
+		if want := fmt.Sprintf("rules[%d].limit", i); p.Path != want {
+			t.Fatalf("problem %d is of %q, want %q: %v", i+1, p.Path, want, p)
+		}
+	}
+	if last := problems[200]; len(problems) != 201 || last.Message != "52 more problems are left out" {
+		t.Errorf("%d problems, and at the end: %v", len(problems), last)
+	}
+}
+
 // FuzzDecode holds what is true of every file: Decode never panics, says where each problem is, and what it accepts is
 // valid, survives the wire and has one canonical form that says the same. The corpus is kept in testdata, and runs with
 // every go test.
