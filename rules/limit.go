@@ -43,9 +43,15 @@ type Rate struct {
 
 const unlimited = "unlimited"
 
+// maxRateText is far above what a rate has. Messages repeat the text.
+const maxRateText = 100
+
 // ParseRate reads `amount/window [burst amount]`, or `unlimited`. The window is an optional count and a unit: s, sec, second, min,
 // minute, h, hour, d or day. Digits may be grouped with "_". Without a burst, the burst is the amount.
 func ParseRate(text string) (Rate, error) {
+	if len(text) > maxRateText {
+		return Rate{}, fmt.Errorf(`a limit of %d bytes is none: write for example "60/min" or "60/min burst 120"`, len(text))
+	}
 	fields := strings.Fields(text)
 	if len(fields) == 0 {
 		return Rate{}, errors.New(`a limit is missing: write for example "60/min" or "60/min burst 120"`)

@@ -1,6 +1,7 @@
 package rules_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -57,6 +58,16 @@ func TestParseRateSaysWhatIsWrong(t *testing.T) {
 }
 
 // envoyproxy/gateway#8797: 30,000,000,000 a month was silently cut to 32 bits.
+// An override comes over the wire, as long as a request may be.
+func TestParseRateDoesNotRepeatLongTexts(t *testing.T) {
+	t.Parallel()
+	for _, in := range []string{strings.Repeat("9", 1<<20) + "/h", strings.Repeat("x", 1<<20), "60/min" + strings.Repeat(" x", 1<<20)} {
+		if _, err := rules.ParseRate(in); err == nil || len(err.Error()) > 500 {
+			t.Errorf("%.10s…: got %d bytes of error, want a short one", in, len(fmt.Sprint(err)))
+		}
+	}
+}
+
 func TestC15NumbersAreEnforcedExactlyOrRefused(t *testing.T) {
 	t.Parallel()
 	problems := spec(t, "30_000_000_000/30d").Validate()
