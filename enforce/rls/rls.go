@@ -79,7 +79,8 @@ func New(decider Decider, translate grpc.UnaryServerInterceptor, reg prometheus.
 	d.ending, d.end = context.WithCancel(context.Background())
 	d.server = grpc.NewServer(append(options,
 		grpc.MaxRecvMsgSize(maxMessage), grpc.MaxHeaderListSize(maxHeaders), grpc.MaxConcurrentStreams(maxStreams),
-		grpc.ConnectionTimeout(handshake), grpc.WaitForHandlers(true), grpc.UnaryInterceptor(translate), grpc.StreamInterceptor(d.endWithDoor),
+		grpc.ConnectionTimeout(handshake), grpc.WaitForHandlers(true), grpc.ForceServerCodecV2(newCodec(d.malformed)),
+		grpc.UnaryInterceptor(translate), grpc.StreamInterceptor(d.endWithDoor),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 30 * time.Second, Timeout: 10 * time.Second}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 10 * time.Second, PermitWithoutStream: true}),
 	)...)

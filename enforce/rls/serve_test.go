@@ -284,6 +284,27 @@ func TestMalformedCallsAreInvalidArguments(t *testing.T) {
 	}
 }
 
+// bytesCodec sends what is no message.
+type bytesCodec struct{}
+
+func (bytesCodec) Marshal(v any) ([]byte, error)   { return []byte(v.(string)), nil } //nolint:errcheck // it is one
+func (bytesCodec) Unmarshal(_ []byte, _ any) error { return nil }
+func (bytesCodec) Name() string                    { return "proto" }
+
+// gRPC answers by itself what it cannot read, and the door counts it all the same.
+func TestMessagesThatCannotBeReadAreCounted(t *testing.T) {
+	t.Parallel()
+	b := setup(t, header+"rules: []")
+	conn := serve(t, b.door, "127.0.0.1:0")
+	for name, message := range map[string]string{"no protobuf": "\xff\xff\xff", "cut off": "\x0a\x7f", "not UTF-8": "\x0a\x02\xff\xfe"} {
+		err := conn.Invoke(t.Context(), ratelimitv3.RateLimitService_ShouldRateLimit_FullMethodName, message, nil, grpc.ForceCodec(bytesCodec{}))
+		if status.Code(err) != codes.Internal {
+			t.Errorf("%s: got %v, want Internal", name, err)
+		}
+	}
+	b.wantCalls(t, map[string]int{"malformed": 3})
+}
+
 // A message beyond the bound is refused before it is read.
 func TestLargeMessagesAreRefused(t *testing.T) {
 	t.Parallel()
