@@ -66,6 +66,7 @@ func TestMethodsAndHostsThatCanBeTold(t *testing.T) {
 	for host, can := range map[string]bool{
 		"": true, "shop.example": true, "Shop.Example.:8080": true, "192.0.2.1:80": true, "[2001:db8::1]:80": true, "a_b": true, "xn--shp-tna.example": true,
 		"shöp.example": false, "shop%2eexample": false, "[fe80::1%25eth0]": false, "u@shop.example": false, "shop.example/x": false, "a b": false, "a\\b": false,
+		"shop.example:": true, "shop.example:80:90": false, "shop.example:http": false, "[::1": false, "[::1]x": false, "::1": false, "a[b]": false,
 	} {
 		if problem := rules.CheckHost(host); (problem == "") != can {
 			t.Errorf("host %q: %q", host, problem)

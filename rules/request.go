@@ -82,11 +82,18 @@ func CheckMethod(method string) (problem string) {
 // CheckHost says why it cannot be told which host is meant, with or without its port; "" when it can, or none is. It is
 // a name or an address of RFC 3986, section 3.2.2, in ASCII and without percent signs: who hands on another one may
 // decode it, translate it (IDNA), cut a zone off or leave the whole out, and the service would see a host that no rule saw.
+// Of "a:80:90" some take "a", others "a:80".
 func CheckHost(host string) (problem string) {
-	for i := range len(host) {
-		if c := host[i]; !isUnreserved(c) && strings.IndexByte("!$&'()*+,;=:[]", c) < 0 {
-			return "The host is neither a name nor an address."
-		}
+	name, port, marks := host, "", "!$&'()*+,;="
+	if i := strings.LastIndexByte(host, ':'); i >= 0 && !strings.HasSuffix(host, "]") {
+		name, port = host[:i], host[i+1:]
+	}
+	if strings.HasPrefix(name, "[") && strings.HasSuffix(name, "]") {
+		name, marks = name[1:len(name)-1], ":"
+	}
+	known := func(c rune) bool { return c < 0x80 && (isUnreserved(byte(c)) || strings.ContainsRune(marks, c)) } //nolint:gosec // it is ASCII
+	if strings.Trim(port, "0123456789") != "" || strings.ContainsFunc(name, func(c rune) bool { return !known(c) }) {
+		return "The host is neither a name nor an address."
 	}
 	return ""
 }

@@ -137,8 +137,9 @@ func described(r *http.Request) (o original, problem string) {
 		}
 	}
 	for i := range hosts {
-		hosts[i] = rules.NormalizeHost(strings.TrimSpace(hosts[i]))
-		problem = cmp.Or(problem, rules.CheckHost(hosts[i]))
+		host := strings.TrimSpace(hosts[i])
+		problem = cmp.Or(problem, rules.CheckHost(host))
+		hosts[i] = rules.NormalizeHost(host)
 	}
 	methods, hosts, targets = said(methods), said(hosts), said(targets)
 	switch {

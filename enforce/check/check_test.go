@@ -146,6 +146,7 @@ func TestWhatCannotBeKnownIsRefusedAndCounted(t *testing.T) {
 		"a list of targets":     {"", []string{"X-Forwarded-Uri", "/livez, /v1/login"}},
 		"a user before a host":  {"", []string{"X-Original-URL", "http://u@h.example/"}},
 		"a host with a path":    {"", []string{"X-Forwarded-Uri", "/", "X-Forwarded-Host", "h.example/x"}},
+		"a host with two ports": {"", []string{"X-Forwarded-Uri", "/", "X-Forwarded-Host", "h.example:80:90"}},
 		"an encoded host":       {"", []string{"X-Forwarded-Uri", "/", "X-Forwarded-Host", "h%2eexample"}},
 		"no path":               {"", []string{"X-Forwarded-Uri", "*"}},
 		"a domain nobody knows": {"domain=other", []string{"X-Forwarded-Uri", "/"}},
