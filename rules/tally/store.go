@@ -7,12 +7,12 @@ import (
 
 // Store keeps what the nodes counted. It is safe for concurrent use.
 type Store interface {
-	// SaveWindows stores closed windows, all in one transaction. Of each source they come in the order of their numbers. What
-	// is stored already is skipped: so a window that is sent twice counts once. Where the numbers leave a gap, what is missing
-	// is noted. A first window of another epoch notes what the node's last one did not live to send.
+	// SaveWindows stores closed windows, all in one transaction: after an error they may be stored or not, and are sent again.
+	// What is stored already is skipped, whoever sends it: so a window counts once. Where the numbers leave a gap, what is
+	// missing is noted: a source is sent from the window after the one that [Store.Stored] names, in the order of the numbers.
 	SaveWindows(ctx context.Context, batch []SourceWindows) error
-	// SaveOpen stores the running totals of open windows, each in place of the one before of the same node. One whose number
-	// is stored as closed, or that is older than what is there, is skipped.
+	// SaveOpen stores the running totals of open windows, each in place of the one before of the same node. One that is not
+	// the next of its source (see [Progress.Shows]), or that is older than what is there, is skipped.
 	SaveOpen(ctx context.Context, batch []SourceWindows) error
 	// Stored returns the number of the source's last stored window; 0 when there is none.
 	Stored(ctx context.Context, source Source) (int64, error)
@@ -20,7 +20,9 @@ type Store interface {
 	Births(ctx context.Context, uids []string) (map[string]Birth, error)
 
 	// Series returns the counts of rule versions in steps of time, in the order of (UID, Version, Start). Steps without
-	// counts are not there. Open windows are part of the step they began in.
+	// counts are not there, nor is what was counted of rules that do not exist. Open windows are part of the step they began
+	// in: closed and open ones are seen at one instant, so that each window is there once. The totals of a node that says
+	// nothing for [OpenFor] are left out until the window is closed.
 	Series(ctx context.Context, q Query) ([]Point, error)
 	// DomainSeries returns the counts of domains, in the order of (Domain, Start). Of the query, UIDs are not looked at.
 	DomainSeries(ctx context.Context, q Query) ([]DomainPoint, error)
@@ -28,12 +30,19 @@ type Store interface {
 	Keys(ctx context.Context, q Query) ([]VersionKeys, error)
 	// Refusals returns the newest first.
 	Refusals(ctx context.Context, q RefusalQuery) ([]Refusal, error)
-	// Missing returns which windows will never come, the newest first.
+	// Missing returns which windows will never come, of those that touch the time, the newest first: those that a source's
+	// numbers skip, and, when a node has begun another epoch, what the one before may not have lived to send.
 	Missing(ctx context.Context, from, to time.Time) ([]Missing, error)
 
 	// Prune removes what is older than it is kept, see [Keep].
 	Prune(ctx context.Context, now time.Time) error
 }
+
+// OpenFor is how long after their end the totals of an open window are shown. They are sent every second.
+const OpenFor = time.Minute
+
+// MaxRefusals is how many refusals are kept of a rule, those stored last.
+const MaxRefusals = 10_000
 
 // Step is the length of the steps in which counts are kept. A window is in all of them, whole, by its start.
 type Step time.Duration
@@ -48,7 +57,8 @@ const (
 // Steps returns them all.
 func Steps() []Step { return []Step{StepWindow, StepMinute, StepHour} }
 
-// Keep is how long counts of a step are kept. Keys are kept as long as minutes, refusals too.
+// Keep is how long counts of a step are kept. Keys are kept as long as minutes, refusals too; what is known of sources, and
+// what is missing, as long as hours.
 func (s Step) Keep() time.Duration {
 	switch s {
 	case StepWindow:
@@ -68,7 +78,7 @@ type SourceWindows struct {
 // Birth is what is known of a rule and its versions.
 type Birth struct {
 	Domain, Rule string
-	// Revisions are those that brought the versions: version n is Revisions[n-1].
+	// Revisions are those that brought the versions: version n is Revisions[n-1]; 0: there is none of that number.
 	Revisions []int64
 }
 
@@ -116,7 +126,8 @@ type RefusalQuery struct {
 // Missing is a span of which a node's counts will never come: it was killed, or the database lost them.
 type Missing struct {
 	Source
-	// From is when the first window that is missing began, and To when the last one ended at the latest; by the control plane's clock.
+	// From is when the first window that is missing began, and To when the last one ended at the latest; by the control
+	// plane's clock. Of a gap before all windows that are stored, From is a guess.
 	From, To time.Time
 	Windows  int64 // how many; 0: nobody knows
 }
