@@ -1,6 +1,7 @@
 package storage
 
 import (
+	"context"
 	"fmt"
 	"strings"
 
@@ -13,7 +14,14 @@ type Store interface {
 	rollout.Ledger
 	rollout.Fleet
 	rollout.Feed
-	// Close ends every Watch and releases the connections. Calls after it fail with rules.ErrUnavailable. Closing twice
+	// Lead waits until this program is the only leader of those on the database, and calls run then. The context of run ends
+	// when it no longer leads: run returns soon then, and Lead waits again. Lead returns what run returns by itself, or the
+	// error of ctx when that ends; a database that cannot be asked is waited for.
+	//
+	// A leader that is cut off may take some seconds to find out, and one whose process was stopped longer. What leaders do
+	// must go through Commit, which takes turns.
+	Lead(ctx context.Context, run func(ctx context.Context) error) error
+	// Close ends every Watch and Lead, and releases the connections. Calls after it fail with rules.ErrUnavailable. Closing twice
 	// is fine.
 	Close() error
 }

@@ -65,17 +65,23 @@ func TestStoreConforms(t *testing.T) {
 			Open:   func(t *testing.T) storage.Store { return open(t, as(t, database, program), Options{}) },
 			Shared: true,
 			BreakWatches: func(t *testing.T) {
-				conn := connect(t, database)
-				const listeners = `
-					SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
-					WHERE datname = current_database() AND application_name = $1`
-				var n int
-				if err := conn.QueryRow(t.Context(), listeners, listenName).Scan(&n); err != nil || n == 0 {
-					t.Fatalf("terminated %d listeners, %v", n, err)
-				}
+				const listeners = `SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND application_name = '` + listenName + `'`
+				terminate(t, database, listeners)
+			},
+			KillLeader: func(t *testing.T) {
+				terminate(t, database, `SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND granted AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`)
 			},
 		}
 	})
+}
+
+// terminate ends the sessions that a query finds, of which there must be some.
+func terminate(t *testing.T, database, query string) {
+	t.Helper()
+	var n int
+	if err := connect(t, database).QueryRow(t.Context(), `SELECT count(pg_terminate_backend(pid)) FROM (`+query+`) s`).Scan(&n); err != nil || n == 0 {
+		t.Fatalf("terminated %d sessions, %v", n, err)
+	}
 }
 
 func TestMigrationsGoUpAndDown(t *testing.T) {

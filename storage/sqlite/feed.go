@@ -77,7 +77,7 @@ func (s *Store) Watch(ctx context.Context) <-chan struct{} {
 	w := &watcher{signals: make(chan struct{}, 1)} // one may wait: a change during a read must lead to another read
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.closed {
+	if s.isClosed() {
 		close(w.signals)
 		return w.signals
 	}

@@ -33,8 +33,11 @@ type Store struct {
 	write *sql.DB
 	read  *sql.DB
 
-	mu       sync.Mutex
-	closed   bool
+	lead chan struct{} // full while somebody leads
+
+	open     context.Context // ends with Close
+	end      context.CancelFunc
+	mu       sync.Mutex // held to end open, too
 	watchers map[*watcher]struct{}
 }
 
@@ -53,7 +56,8 @@ func Open(ctx context.Context, path string) (*Store, error) {
 	if err := touch(path); err != nil {
 		return nil, unavailable("open database "+path, err)
 	}
-	s := &Store{watchers: map[*watcher]struct{}{}}
+	s := &Store{lead: make(chan struct{}, 1), watchers: map[*watcher]struct{}{}}
+	s.open, s.end = context.WithCancel(context.Background())
 	if s.write, err = sql.Open("sqlite", dsn(path, "_txlock", "immediate")); err != nil {
 		return nil, fmt.Errorf("open database %s: %w", path, err)
 	}
@@ -97,7 +101,7 @@ func dsn(path string, settings ...string) string {
 // Close is part of storage.Store.
 func (s *Store) Close() error {
 	s.mu.Lock()
-	s.closed = true
+	s.end()
 	for w := range s.watchers {
 		s.forget(w)
 	}
@@ -105,11 +109,7 @@ func (s *Store) Close() error {
 	return errors.Join(s.read.Close(), s.write.Close())
 }
 
-func (s *Store) isClosed() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.closed
-}
+func (s *Store) isClosed() bool { return s.open.Err() != nil }
 
 // rollback ends a transaction that was not committed; after a commit it does nothing.
 func rollback(tx *sql.Tx) {

@@ -115,4 +115,5 @@ func everyCall(ctx context.Context, s storage.Store, report func(call string, er
 	report("Changes", err)
 	_, err = s.RuleAt(ctx, "api", "plan", 1)
 	report("RuleAt", err)
+	report("Lead", s.Lead(ctx, func(context.Context) error { return nil }))
 }

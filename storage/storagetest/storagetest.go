@@ -29,6 +29,8 @@ type Database struct {
 	// BreakWatches cuts the connections over which stores hear of changes, and on which they signal once when they are
 	// made. It is nil where signals need no connection.
 	BreakWatches func(t *testing.T)
+	// KillLeader cuts the connection of whoever leads. It is nil where leading needs no connection.
+	KillLeader func(t *testing.T)
 }
 
 // Run runs the suite on databases that create makes, each fresh and empty.
@@ -78,6 +80,9 @@ func Run(t *testing.T, create func(t *testing.T) Database) {
 		{"NodesSavedByManyAtOnce", nodesSavedByManyAtOnce},
 		{"SilentNodesAreForgotten", silentNodesAreForgotten},
 		{"TakenIsKeptByNewestRevision", takenIsKeptByNewestRevision},
+		{"OneLeads", oneLeads},
+		{"LeadersAreFollowed", leadersAreFollowed},
+		{"CloseEndsLeading", closeEndsLeading},
 		{"EverythingIsThereAfterReopening", everythingIsThereAfterReopening},
 		{"ClosedStoreIsUnavailable", closedStoreIsUnavailable},
 		{"CanceledCallsFail", canceledCallsFail},

@@ -1,6 +1,7 @@
 package rollouttest_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -26,21 +27,40 @@ type program struct {
 	*rollouttest.Memory
 	open  context.Context
 	close context.CancelFunc
+	lead  chan struct{}
 }
 
 func open(m *rollouttest.Memory) *program {
 	m.Fail(nil)
-	p := &program{Memory: m}
+	p := &program{Memory: m, lead: make(chan struct{}, 1)}
 	p.open, p.close = context.WithCancel(context.Background())
 	return p
 }
 
+var errClosed = fmt.Errorf("%w: it is closed", rules.ErrUnavailable)
+
 func (p *program) Close() error {
 	if p.open.Err() == nil {
 		p.close()
-		p.Fail(fmt.Errorf("%w: it is closed", rules.ErrUnavailable))
+		p.Fail(errClosed)
 	}
 	return nil
+}
+
+func (p *program) Lead(ctx context.Context, run func(context.Context) error) error {
+	if p.open.Err() != nil {
+		return errClosed
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	context.AfterFunc(p.open, func() { cancel(errClosed) })
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case p.lead <- struct{}{}:
+	}
+	defer func() { <-p.lead }()
+	return cmp.Or(run(ctx), context.Cause(ctx))
 }
 
 func (p *program) Watch(ctx context.Context) <-chan struct{} {
