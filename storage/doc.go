@@ -1,5 +1,5 @@
 // Package storage is where the control plane keeps what must survive it: rules and domains with their history, the audit
-// trail, the credentials, and what is known of the nodes.
+// trail, the credentials, what is known of the nodes, and what they counted.
 //
 // The picture to hold: one row, the head, carries the number of the last revision and the end of the audit trail. A
 // change locks that row, reads the rules as they stand, writes its versions, states and audit record under the next
@@ -12,6 +12,12 @@
 // year finds the answer. Each audit record carries a seal over its content and the seal before it, and the head has the
 // number and the seal of the last one: what is edited, removed, inserted or moved behind the databases' back is found by
 // rollout.Chain, and a tail that was cut off by comparing with the head.
+//
+// What nodes counted is summed up as it comes: a row per rule version and step of time, in steps of ten seconds, a minute
+// and an hour at once. The row of a source carries the number of its last stored window, and is locked by whoever stores
+// the next: so each window counts once, whichever replica gets it, however often. Of the window that a node has open
+// there is one row with its running totals, and readers see it beside the closed ones at one instant. All this is removed
+// when its time has come, see tally.Step.Keep.
 //
 // A newer program may have written what this one cannot read. Lists leave out such a rule, and such a domain with its
 // rules, so that it holds up nothing else; whoever asks for it by name, or decides over all rules of its domain, gets an

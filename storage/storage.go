@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/headgate/headgate/rules/rollout"
+	"github.com/headgate/headgate/rules/tally"
 )
 
 // Store is everything a database does for the control plane. It is safe for concurrent use. Consumers take the narrow
@@ -14,6 +15,7 @@ type Store interface {
 	rollout.Ledger
 	rollout.Fleet
 	rollout.Feed
+	tally.Store
 	// Lead waits until this program is the only leader of those on the database, and calls run then. The context of run ends
 	// when it no longer leads: run returns soon then, and Lead waits again. Lead returns what run returns by itself, or the
 	// error of ctx when that ends; a database that cannot be asked is waited for.

@@ -47,7 +47,7 @@ func tables(t *testing.T, file string) map[string][]string {
 	}
 	all := map[string][]string{}
 	for _, table := range regexp.MustCompile(`(?ms)^CREATE TABLE (\w+) \(\n(.*?)^\)`).FindAllStringSubmatch(string(text), -1) {
-		for _, column := range regexp.MustCompile(`(?m)^    ([a-z_]+) `).FindAllStringSubmatch(table[2], -1) {
+		for _, column := range regexp.MustCompile(`(?m)^    ([a-z_0-9]+) `).FindAllStringSubmatch(table[2], -1) {
 			all[table[1]] = append(all[table[1]], column[1])
 		}
 	}
@@ -68,6 +68,18 @@ func TestBothDatabasesHaveTheSameTables(t *testing.T) {
 		if diff := cmp.Diff(postgres, tables(t, strings.Replace(file, "postgres", "sqlite", 1))); diff != "" {
 			t.Errorf("%s: columns (-postgres +sqlite):\n%s", file, diff)
 		}
+	}
+}
+
+// A cell without its column, or in another's place, would lose or mix up what is counted.
+func TestTalliesHaveAColumnForEachCell(t *testing.T) {
+	t.Parallel()
+	all := tables(t, "postgres/migrations/0001_ledger.sql")
+	if diff := cmp.Diff(append([]string{"uid", "step", "start", "version"}, storage.TallyColumns()...), all["tallies"]); diff != "" {
+		t.Errorf("columns of tallies (-cells +migration):\n%s", diff)
+	}
+	if diff := cmp.Diff(append([]string{"domain", "step", "start"}, storage.DomainColumns()...), all["domain_tallies"]); diff != "" {
+		t.Errorf("columns of domain_tallies (-cells +migration):\n%s", diff)
 	}
 }
 

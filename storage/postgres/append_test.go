@@ -109,3 +109,19 @@ func TestUnreadableHidesNothingElse(t *testing.T) {
 		}
 	}
 }
+
+func TestUnreadableTalliesHideNothingElse(t *testing.T) {
+	t.Parallel()
+	database := harness.Postgres(t)
+	var log strings.Builder
+	s, conn := open(t, database, Options{Log: slog.New(slog.NewTextHandler(&log, nil))}), connect(t, database)
+	storagetest.UnreadableTalliesHideNothingElse(t, s, func() {
+		exec(t, conn, `UPDATE open_windows SET totals = '\xff'`)
+		exec(t, conn, `UPDATE tally_keys SET keys = '\xff'`)
+	})
+	for _, what := range []string{"totals", "keys"} {
+		if !strings.Contains(log.String(), what) {
+			t.Errorf("the log does not tell of %s:\n%s", what, &log)
+		}
+	}
+}

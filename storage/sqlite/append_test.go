@@ -86,3 +86,11 @@ func TestUnreadableHidesNothingElse(t *testing.T) {
 	}
 	storagetest.UnreadableHidesNothingElse(t, s, replace("versions", "spec", "uid"), replace("domain_states", "settings", "domain"))
 }
+
+func TestUnreadableTalliesHideNothingElse(t *testing.T) {
+	t.Parallel()
+	s := open(t, filepath.Join(t.TempDir(), "headgate.db"))
+	storagetest.UnreadableTalliesHideNothingElse(t, s, func() {
+		run(t, s, `UPDATE open_windows SET totals = x'ff'`, `UPDATE tally_keys SET keys = x'ff'`)
+	})
+}

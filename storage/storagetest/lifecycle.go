@@ -8,6 +8,7 @@ import (
 	"github.com/headgate/headgate/rules"
 	"github.com/headgate/headgate/rules/rollout"
 	"github.com/headgate/headgate/rules/rollout/access"
+	"github.com/headgate/headgate/rules/tally"
 	"github.com/headgate/headgate/storage"
 )
 
@@ -116,4 +117,26 @@ func everyCall(ctx context.Context, s storage.Store, report func(call string, er
 	_, err = s.RuleAt(ctx, "api", "plan", 1)
 	report("RuleAt", err)
 	report("Lead", s.Lead(ctx, func(context.Context) error { return nil }))
+	everyTallyCall(ctx, s, report)
+}
+
+func everyTallyCall(ctx context.Context, s storage.Store, report func(call string, err error)) {
+	batch := []tally.SourceWindows{of(source("n1", "e1"), window(1, counted("u", 1)))}
+	report("SaveWindows", s.SaveWindows(ctx, batch))
+	report("SaveOpen", s.SaveOpen(ctx, batch))
+	_, err := s.Stored(ctx, batch[0].Source)
+	report("Stored", err)
+	_, err = s.Births(ctx, []string{"u"})
+	report("Births", err)
+	_, err = s.Series(ctx, day(tally.StepMinute))
+	report("Series", err)
+	_, err = s.DomainSeries(ctx, day(tally.StepMinute))
+	report("DomainSeries", err)
+	_, err = s.Keys(ctx, day(tally.StepMinute))
+	report("Keys", err)
+	_, err = s.Refusals(ctx, tally.RefusalQuery{From: noon, To: noon, Limit: 1})
+	report("Refusals", err)
+	_, err = s.Missing(ctx, noon, noon)
+	report("Missing", err)
+	report("Prune", s.Prune(ctx, noon))
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/headgate/headgate/rules"
 	"github.com/headgate/headgate/rules/rollout"
+	"github.com/headgate/headgate/rules/tally"
 	"github.com/headgate/headgate/storage"
 )
 
@@ -80,6 +81,22 @@ func Run(t *testing.T, create func(t *testing.T) Database) {
 		{"NodesSavedByManyAtOnce", nodesSavedByManyAtOnce},
 		{"SilentNodesAreForgotten", silentNodesAreForgotten},
 		{"TakenIsKeptByNewestRevision", takenIsKeptByNewestRevision},
+		{"WindowsAreStoredOnce", windowsAreStoredOnce},
+		{"GapsAreNoted", gapsAreNoted},
+		{"KilledNodesAreMissing", killedNodesAreMissing},
+		{"StepsHoldWholeWindows", stepsHoldWholeWindows},
+		{"DomainsAreCounted", domainsAreCounted},
+		{"BirthsTellOfVersions", birthsTellOfVersions},
+		{"OpenWindowsAreAdded", openWindowsAreAdded},
+		{"SilentNodesTotalsAreLeftOut", silentNodesTotalsAreLeftOut},
+		{"KeysAreMerged", keysAreMerged},
+		{"KeysAreBounded", keysAreBounded},
+		{"RefusalsAreFound", refusalsAreFound},
+		{"RefusalsAreBounded", refusalsAreBounded},
+		{"PruneKeepsWhatIsKept", pruneKeepsWhatIsKept},
+		{"PruneTakesManyRows", pruneTakesManyRows},
+		{"TalliesAreExact", talliesAreExact},
+		{"SumsNeverShrink", sumsNeverShrink},
 		{"OneLeads", oneLeads},
 		{"LeadersAreFollowed", leadersAreFollowed},
 		{"CloseEndsLeading", closeEndsLeading},
@@ -348,6 +365,18 @@ func Fill(t *testing.T, s storage.Store) {
 		t.Fatalf("replace a lineage: %v", err)
 	}
 	addCredential(t, s, credential("c1", nil))
+	fillTallies(t, s)
+}
+
+// fillTallies stores a window with all that one has, after a gap, and one that is open.
+func fillTallies(t *testing.T, s storage.Store) {
+	t.Helper()
+	rule := mustHistory(t, s, "plan")[0].Rule.UID
+	w := window(3, affected(counted(rule, 1), 1, 1))
+	w.Domains = []tally.DomainTally{{Domain: "api", Counts: tally.DomainCounts{1}}}
+	w.Refusals = []tally.Refusal{refusal(rule, 0, key(1))}
+	saveWindows(t, s, of(source("n1", "e1"), w))
+	saveOpen(t, s, of(source("n1", "e1"), window(4, counted(rule, 1))))
 }
 
 // Verify checks the seals of the whole audit trail, and that it ends where the head says.

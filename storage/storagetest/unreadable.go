@@ -7,6 +7,7 @@ import (
 
 	"github.com/headgate/headgate/rules"
 	"github.com/headgate/headgate/rules/rollout"
+	"github.com/headgate/headgate/rules/tally"
 	"github.com/headgate/headgate/storage"
 )
 
@@ -63,4 +64,33 @@ func wantNamed(t *testing.T, what string, err error, name string) {
 	if err == nil || errors.Is(err, rules.ErrInvalid) || !strings.Contains(err.Error(), name) {
 		t.Errorf("%s: %v, want an error of no kind that names %s", what, err, name)
 	}
+}
+
+// UnreadableTalliesHideNothingElse wants that what a newer program wrote of open windows and keys is left out, and that
+// keys are begun anew. Spoil makes all that is stored of both unreadable.
+func UnreadableTalliesHideNothingElse(t *testing.T, s storage.Store, spoil func()) {
+	t.Helper()
+	rule := uid(t, s, "plan")
+	n1 := source("n1", "e1")
+	saveWindows(t, s, of(n1, window(1, affected(counted(rule, 1), 1, 1, 2))))
+	saveOpen(t, s, of(n1, openNow(2, 0, counted(rule, 1))))
+	wantNow(t, s, 1)
+	spoil()
+	wantNow(t, s, 0)
+	wantAllowed(t, s, rule, 1)
+	keys := func() int {
+		t.Helper()
+		list, err := s.Keys(t.Context(), day(tally.StepMinute))
+		if err != nil {
+			t.Fatalf("keys: %v", err)
+		}
+		if len(list) == 0 {
+			return 0
+		}
+		return len(list[0].Keys.Keys())
+	}
+	wantSame(t, "keys", keys(), 0)
+	saveWindows(t, s, of(n1, window(2, affected(counted(rule, 1), 1, 3))))
+	wantAllowed(t, s, rule, 2)
+	wantSame(t, "keys", keys(), 1)
 }

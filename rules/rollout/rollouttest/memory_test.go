@@ -10,6 +10,8 @@ import (
 	"github.com/headgate/headgate/rules"
 	"github.com/headgate/headgate/rules/rollout"
 	"github.com/headgate/headgate/rules/rollout/rollouttest"
+	"github.com/headgate/headgate/rules/tally"
+	"github.com/headgate/headgate/rules/tally/tallytest"
 	"github.com/headgate/headgate/storage"
 	"github.com/headgate/headgate/storage/storagetest"
 )
@@ -17,22 +19,25 @@ import (
 func TestMemoryIsALedgerAsTheDatabasesAre(t *testing.T) {
 	t.Parallel()
 	storagetest.Run(t, func(*testing.T) storagetest.Database {
-		m := rollouttest.New()
-		return storagetest.Database{Open: func(*testing.T) storage.Store { return open(m) }}
+		m, tallies := rollouttest.New(), tallytest.New()
+		return storagetest.Database{Open: func(*testing.T) storage.Store { return open(m, tallies) }}
 	})
 }
 
-// program is what opened a Memory as a database. One has it open at a time.
+// program is what opened a Memory as a database, with a tallytest.Memory beside it. One has it open at a time.
 type program struct {
 	*rollouttest.Memory
-	open  context.Context
-	close context.CancelFunc
-	lead  chan struct{}
+	tally.Store
+	tallies *tallytest.Memory
+	open    context.Context
+	close   context.CancelFunc
+	lead    chan struct{}
 }
 
-func open(m *rollouttest.Memory) *program {
+func open(m *rollouttest.Memory, tallies *tallytest.Memory) *program {
 	m.Fail(nil)
-	p := &program{Memory: m, lead: make(chan struct{}, 1)}
+	tallies.Fail(nil)
+	p := &program{Memory: m, Store: tallies, tallies: tallies, lead: make(chan struct{}, 1)}
 	p.open, p.close = context.WithCancel(context.Background())
 	return p
 }
@@ -43,8 +48,13 @@ func (p *program) Close() error {
 	if p.open.Err() == nil {
 		p.close()
 		p.Fail(errClosed)
+		p.tallies.Fail(errClosed)
 	}
 	return nil
+}
+
+func (p *program) Births(ctx context.Context, uids []string) (map[string]tally.Birth, error) {
+	return p.Memory.Births(ctx, uids)
 }
 
 func (p *program) Lead(ctx context.Context, run func(context.Context) error) error {

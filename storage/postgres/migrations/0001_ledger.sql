@@ -139,6 +139,132 @@ CREATE TABLE taken (
     PRIMARY KEY (domain, rule, level)
 );
 
+-- What the nodes counted. Unlike the history it is removed when its time has come.
+
+-- One life of a node, and how far its windows are stored: the row that makes each of them count once.
+CREATE TABLE sources (
+    node    text COLLATE "C" NOT NULL,
+    epoch   text COLLATE "C" NOT NULL,
+    stored  bigint      NOT NULL, -- number of the last window
+    began   timestamptz NOT NULL, -- the first stored window
+    until   timestamptz NOT NULL, -- the end of the last
+    stopped boolean     NOT NULL, -- it said that it was its last
+    PRIMARY KEY (node, epoch)
+);
+CREATE INDEX sources_by_life ON sources (node, began, epoch);
+CREATE INDEX sources_that_may_have_left ON sources (until) WHERE NOT stopped;
+
+-- The windows that a source's numbers skip.
+CREATE TABLE missing (
+    node    text COLLATE "C" NOT NULL,
+    epoch   text COLLATE "C" NOT NULL,
+    since   timestamptz NOT NULL,
+    until   timestamptz NOT NULL,
+    windows bigint      NOT NULL
+);
+CREATE INDEX missing_by_time ON missing (until);
+
+-- The running totals of the window that a node has open.
+CREATE TABLE open_windows (
+    node   text COLLATE "C" PRIMARY KEY,
+    epoch  text COLLATE "C" NOT NULL,
+    number bigint      NOT NULL,
+    start  timestamptz NOT NULL,
+    until  timestamptz NOT NULL,
+    totals bytea       NOT NULL
+);
+
+-- The requests of a rule version in a step of so many seconds, by cell; NULL is none, and takes no room. A row is added to
+-- for as long as its step lasts, within its page where that has room.
+CREATE TABLE tallies (
+    uid     text COLLATE "C" NOT NULL, -- of the rule
+    step    integer     NOT NULL,
+    start   timestamptz NOT NULL,
+    version bigint      NOT NULL,
+    allowed                    bigint,
+    refused                    bigint,
+    refused_1                  bigint,
+    refused_2                  bigint,
+    refused_3                  bigint,
+    refused_4                  bigint,
+    refused_by_other           bigint,
+    failed_open                bigint,
+    failed_closed              bigint,
+    local_allowed              bigint,
+    local_refused              bigint,
+    would_allow_none           bigint,
+    would_allow_none_other     bigint,
+    would_allow_allowed        bigint,
+    would_allow_allowed_other  bigint,
+    would_allow_refused        bigint,
+    would_allow_refused_other  bigint,
+    would_refuse_none          bigint,
+    would_refuse_none_other    bigint,
+    would_refuse_allowed       bigint,
+    would_refuse_allowed_other bigint,
+    would_refuse_refused       bigint,
+    would_refuse_refused_other bigint,
+    unknown_none               bigint,
+    unknown_none_other         bigint,
+    unknown_allowed            bigint,
+    unknown_allowed_other      bigint,
+    unknown_refused            bigint,
+    unknown_refused_other      bigint,
+    PRIMARY KEY (uid, step, start, version)
+) WITH (fillfactor = 75);
+CREATE INDEX tallies_by_time ON tallies (step, start);
+
+-- The requests of a domain.
+CREATE TABLE domain_tallies (
+    domain text COLLATE "C" NOT NULL,
+    step   integer     NOT NULL,
+    start  timestamptz NOT NULL,
+    allowed   bigint,
+    refused   bigint,
+    exempt    bigint,
+    unmatched bigint,
+    malformed bigint,
+    PRIMARY KEY (domain, step, start)
+) WITH (fillfactor = 75);
+CREATE INDEX domain_tallies_by_time ON domain_tallies (step, start);
+
+-- The keys that a version went against, in minutes and hours.
+CREATE TABLE tally_keys (
+    uid     text COLLATE "C" NOT NULL,
+    step    integer     NOT NULL,
+    start   timestamptz NOT NULL,
+    version bigint      NOT NULL,
+    keys    bytea       NOT NULL, -- those with the most
+    sketch  bytea       NOT NULL, -- how many there are
+    PRIMARY KEY (uid, step, start, version)
+);
+CREATE INDEX tally_keys_by_time ON tally_keys (step, start);
+
+-- The last refusals of each rule: a ring, in which the next one takes the slot of the oldest.
+CREATE TABLE refusal_rings (
+    uid  text COLLATE "C" PRIMARY KEY,
+    next bigint NOT NULL -- how many there have been
+) WITH (fillfactor = 75);
+CREATE TABLE refusals (
+    uid        text COLLATE "C" NOT NULL,
+    slot       bigint      NOT NULL,
+    at         timestamptz NOT NULL,
+    node       text        NOT NULL,
+    domain     text COLLATE "C" NOT NULL,
+    version    bigint      NOT NULL,
+    limit_name text        NOT NULL,
+    outcome    integer     NOT NULL,
+    key        bytea       NOT NULL, -- a keyed hash
+    label      text        NOT NULL, -- masked
+    path       text        NOT NULL,
+    reference  text COLLATE "C" NOT NULL,
+    PRIMARY KEY (uid, slot)
+);
+CREATE INDEX refusals_by_rule ON refusals (uid, at);
+CREATE INDEX refusals_by_key ON refusals (key, at);
+CREATE INDEX refusals_by_reference ON refusals (reference) WHERE reference <> '';
+CREATE INDEX refusals_by_time ON refusals (at);
+
 -- What is immutable stays so for everybody, superusers too, unless they disable the triggers on purpose.
 -- +goose StatementBegin
 CREATE FUNCTION refuse_change() RETURNS trigger LANGUAGE plpgsql AS $$
@@ -160,6 +286,14 @@ GRANT UPDATE (domain) ON domain_states TO CURRENT_USER;
 
 -- +goose Down
 
+DROP TABLE refusals;
+DROP TABLE refusal_rings;
+DROP TABLE tally_keys;
+DROP TABLE domain_tallies;
+DROP TABLE tallies;
+DROP TABLE open_windows;
+DROP TABLE missing;
+DROP TABLE sources;
 DROP TABLE taken;
 DROP TABLE nodes;
 DROP TABLE credentials;

@@ -135,6 +135,131 @@ CREATE TABLE taken (
     PRIMARY KEY (domain, rule, level)
 ) STRICT;
 
+-- What the nodes counted. Unlike the history it is removed when its time has come.
+
+-- One life of a node, and how far its windows are stored: the row that makes each of them count once.
+CREATE TABLE sources (
+    node    TEXT    NOT NULL,
+    epoch   TEXT    NOT NULL,
+    stored  INTEGER NOT NULL, -- number of the last window
+    began   INTEGER NOT NULL, -- the first stored window
+    until   INTEGER NOT NULL, -- the end of the last
+    stopped INTEGER NOT NULL, -- it said that it was its last
+    PRIMARY KEY (node, epoch)
+) STRICT;
+CREATE INDEX sources_by_life ON sources (node, began, epoch);
+CREATE INDEX sources_that_may_have_left ON sources (until) WHERE NOT stopped;
+
+-- The windows that a source's numbers skip.
+CREATE TABLE missing (
+    node    TEXT    NOT NULL,
+    epoch   TEXT    NOT NULL,
+    since   INTEGER NOT NULL,
+    until   INTEGER NOT NULL,
+    windows INTEGER NOT NULL
+) STRICT;
+CREATE INDEX missing_by_time ON missing (until);
+
+-- The running totals of the window that a node has open.
+CREATE TABLE open_windows (
+    node   TEXT    NOT NULL PRIMARY KEY,
+    epoch  TEXT    NOT NULL,
+    number INTEGER NOT NULL,
+    start  INTEGER NOT NULL,
+    until  INTEGER NOT NULL,
+    totals BLOB    NOT NULL
+) STRICT;
+
+-- The requests of a rule version in a step of so many seconds, by cell; NULL is none.
+CREATE TABLE tallies (
+    uid                        TEXT    NOT NULL, -- of the rule
+    step                       INTEGER NOT NULL,
+    start                      INTEGER NOT NULL,
+    version                    INTEGER NOT NULL,
+    allowed                    INTEGER,
+    refused                    INTEGER,
+    refused_1                  INTEGER,
+    refused_2                  INTEGER,
+    refused_3                  INTEGER,
+    refused_4                  INTEGER,
+    refused_by_other           INTEGER,
+    failed_open                INTEGER,
+    failed_closed              INTEGER,
+    local_allowed              INTEGER,
+    local_refused              INTEGER,
+    would_allow_none           INTEGER,
+    would_allow_none_other     INTEGER,
+    would_allow_allowed        INTEGER,
+    would_allow_allowed_other  INTEGER,
+    would_allow_refused        INTEGER,
+    would_allow_refused_other  INTEGER,
+    would_refuse_none          INTEGER,
+    would_refuse_none_other    INTEGER,
+    would_refuse_allowed       INTEGER,
+    would_refuse_allowed_other INTEGER,
+    would_refuse_refused       INTEGER,
+    would_refuse_refused_other INTEGER,
+    unknown_none               INTEGER,
+    unknown_none_other         INTEGER,
+    unknown_allowed            INTEGER,
+    unknown_allowed_other      INTEGER,
+    unknown_refused            INTEGER,
+    unknown_refused_other      INTEGER,
+    PRIMARY KEY (uid, step, start, version)
+) STRICT;
+CREATE INDEX tallies_by_time ON tallies (step, start);
+
+-- The requests of a domain.
+CREATE TABLE domain_tallies (
+    domain    TEXT    NOT NULL,
+    step      INTEGER NOT NULL,
+    start     INTEGER NOT NULL,
+    allowed   INTEGER,
+    refused   INTEGER,
+    exempt    INTEGER,
+    unmatched INTEGER,
+    malformed INTEGER,
+    PRIMARY KEY (domain, step, start)
+) STRICT;
+CREATE INDEX domain_tallies_by_time ON domain_tallies (step, start);
+
+-- The keys that a version went against, in minutes and hours.
+CREATE TABLE tally_keys (
+    uid     TEXT    NOT NULL,
+    step    INTEGER NOT NULL,
+    start   INTEGER NOT NULL,
+    version INTEGER NOT NULL,
+    keys    BLOB    NOT NULL, -- those with the most
+    sketch  BLOB    NOT NULL, -- how many there are
+    PRIMARY KEY (uid, step, start, version)
+) STRICT;
+CREATE INDEX tally_keys_by_time ON tally_keys (step, start);
+
+-- The last refusals of each rule: a ring, in which the next one takes the slot of the oldest.
+CREATE TABLE refusal_rings (
+    uid  TEXT    NOT NULL PRIMARY KEY,
+    next INTEGER NOT NULL -- how many there have been
+) STRICT;
+CREATE TABLE refusals (
+    uid        TEXT    NOT NULL,
+    slot       INTEGER NOT NULL,
+    at         INTEGER NOT NULL,
+    node       TEXT    NOT NULL,
+    domain     TEXT    NOT NULL,
+    version    INTEGER NOT NULL,
+    limit_name TEXT    NOT NULL,
+    outcome    INTEGER NOT NULL,
+    key        BLOB    NOT NULL, -- a keyed hash
+    label      TEXT    NOT NULL, -- masked
+    path       TEXT    NOT NULL,
+    reference  TEXT    NOT NULL,
+    PRIMARY KEY (uid, slot)
+) STRICT;
+CREATE INDEX refusals_by_rule ON refusals (uid, at);
+CREATE INDEX refusals_by_key ON refusals (key, at);
+CREATE INDEX refusals_by_reference ON refusals (reference) WHERE reference <> '';
+CREATE INDEX refusals_by_time ON refusals (at);
+
 -- What is immutable stays so, unless somebody drops the triggers on purpose.
 -- +goose StatementBegin
 CREATE TRIGGER versions_update BEFORE UPDATE ON versions BEGIN SELECT RAISE(ABORT, 'versions is append-only: UPDATE is refused'); END;
@@ -163,6 +288,14 @@ CREATE TRIGGER audit_delete BEFORE DELETE ON audit BEGIN SELECT RAISE(ABORT, 'au
 
 -- +goose Down
 
+DROP TABLE refusals;
+DROP TABLE refusal_rings;
+DROP TABLE tally_keys;
+DROP TABLE domain_tallies;
+DROP TABLE tallies;
+DROP TABLE open_windows;
+DROP TABLE missing;
+DROP TABLE sources;
 DROP TABLE taken;
 DROP TABLE nodes;
 DROP TABLE credentials;
