@@ -414,20 +414,23 @@ func (k Key) Repeated() bool { return k.repeated }
 // Shared reports that other callers use the same counter: the key is empty, or a value is missing.
 func (k Key) Shared() bool { return len(k.encoded) == 0 || k.missing }
 
-// ShowKey returns the key of a request as people see it: show(part, value) of its values joined with ",", "*" for an empty
-// key, "-" for a missing value.
+// ShowKey returns the key of a request as people see it: see [Key.Show].
 func ShowKey(s *Spec, r *Request, show func(k KeySource, value string) string) string {
+	return KeyOf(s, r).Show(s, show)
+}
+
+// Show returns a key of the spec as people see it: show(part, value) of its values joined with ",", "*" for an empty key,
+// "-" for a missing value.
+func (k Key) Show(s *Spec, show func(k KeySource, value string) string) string {
 	if len(s.Key) == 0 {
 		return "*"
 	}
 	parts := make([]string, len(s.Key))
 	for i := range s.Key {
-		v, n := s.Key[i].value(r, s.Match.Path)
-		if n == 0 {
-			parts[i] = "-"
-			continue
+		parts[i] = "-"
+		if part := k.Part(i); part[0] == 1 {
+			parts[i] = show(s.Key[i], string(part[5:]))
 		}
-		parts[i] = show(s.Key[i], v)
 	}
 	return strings.Join(parts, ",")
 }

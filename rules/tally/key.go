@@ -54,10 +54,10 @@ func ParseKeyID(text string) (k KeyID, err error) {
 // MaxLabel is the most bytes a label has.
 const MaxLabel = 64
 
-// Label is how a request's key is shown: hashed values as "#" and eight digits of a keyed hash, others masked. What is not
+// Label is how a key of the spec is shown: hashed values as "#" and eight digits of a keyed hash, others masked. What is not
 // a caller's (the method, the host, the path) is shown whole. It has at most MaxLabel bytes.
-func Label(secret [16]byte, s *rules.Spec, r *rules.Request) string {
-	return printable(rules.ShowKey(s, r, func(k rules.KeySource, value string) string {
+func Label(secret [16]byte, s *rules.Spec, key rules.Key) string {
+	return printable(key.Show(s, func(k rules.KeySource, value string) string {
 		switch {
 		case k.Hashed():
 			sum := hash(secret, rules.AppendString(rules.AppendString([]byte("label"), k.Identity()), value))
