@@ -57,7 +57,7 @@ const MaxLabel = 64
 // Label is how a key of the spec is shown: hashed values as "#" and eight digits of a keyed hash, others masked. What is not
 // a caller's (the method, the host, the path) is shown whole. It has at most MaxLabel bytes.
 func Label(secret [16]byte, s *rules.Spec, key rules.Key) string {
-	return printable(key.Show(s, func(k rules.KeySource, value string) string {
+	return Printable(key.Show(s, func(k rules.KeySource, value string) string {
 		switch {
 		case k.Hashed():
 			sum := hash(secret, rules.AppendString(rules.AppendString([]byte("label"), k.Identity()), value))
@@ -66,7 +66,7 @@ func Label(secret [16]byte, s *rules.Spec, key rules.Key) string {
 			return Mask(value)
 		}
 		return value
-	}))
+	}), MaxLabel)
 }
 
 // Mask hides most of a value: of an address the last part, of other text all but the first and the last two letters.
@@ -101,18 +101,19 @@ func maskAddress(a netip.Addr) string {
 	return strings.TrimSuffix(p.Addr().String(), "::") + "::*"
 }
 
-// printable leaves no control character, since a label goes to terminals and logs, and at most MaxLabel bytes.
-func printable(s string) string {
+// Printable returns valid UTF-8 without control characters, since it goes to terminals and logs, and at most so many bytes:
+// what is longer ends in "…".
+func Printable(s string, most int) string {
 	s = strings.Map(func(r rune) rune {
 		if !unicode.IsPrint(r) {
-			return '\uFFFD'
+			return utf8.RuneError
 		}
 		return r
 	}, s)
-	if len(s) <= MaxLabel {
+	if len(s) <= most {
 		return s
 	}
-	end := MaxLabel - len("…")
+	end := most - len("…")
 	for !utf8.RuneStart(s[end]) {
 		end--
 	}
