@@ -21,7 +21,7 @@ func LatestNodes(nodes []rollout.Node) []rollout.Node {
 	list := slices.Clone(nodes)
 	for i := range list {
 		n := &list[i]
-		for _, s := range []*string{&n.ID, &n.Domain, &n.Program, &n.Lineage, &n.NackReason} {
+		for _, s := range []*string{&n.ID, &n.Domain, &n.Program, &n.Identity, &n.Lineage, &n.NackReason} {
 			*s = Text(*s)
 		}
 	}

@@ -117,7 +117,10 @@ type Node struct {
 	ID      string
 	Domain  string
 	Program string // name and version of the program
-	Level   int    // the highest feature level of rules it can take
+	// Identity is who opened its stream: the name that was proved (package access). What is said in the node's name
+	// elsewhere is believed of the same only.
+	Identity string
+	Level    int // the highest feature level of rules it can take
 	// Connected is whether its stream was open when the node was Seen.
 	Connected bool
 	// Departed is whether it said goodbye when it went: it was stopped, and is no longer part of the fleet.

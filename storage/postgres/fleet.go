@@ -15,29 +15,30 @@ func (s *Store) SaveNodes(ctx context.Context, nodes []rollout.Node) error {
 	nodes = storage.LatestNodes(nodes)
 	n := len(nodes)
 	ids, domains, programs, levels := make([]string, n), make([]string, n), make([]string, n), make([]int64, n)
+	identities := make([]string, n)
 	connected, departed, streams, seen := make([]bool, n), make([]bool, n), make([]int64, n), make([]time.Time, n)
 	lineages, sent, acked, nacked := make([]string, n), make([]int64, n), make([]int64, n), make([]int64, n)
 	reasons, refused, breakGlass := make([]string, n), make([]string, n), make([]string, n)
 	for i := range nodes {
 		v := &nodes[i]
-		ids[i], domains[i], programs[i], levels[i] = v.ID, v.Domain, v.Program, int64(v.Level)
+		ids[i], domains[i], programs[i], identities[i], levels[i] = v.ID, v.Domain, v.Program, v.Identity, int64(v.Level)
 		connected[i], departed[i], streams[i], seen[i] = v.Connected, v.Departed, v.Stream, v.Seen
 		lineages[i], sent[i], acked[i], nacked[i] = v.Lineage, v.Sent, v.Acked, v.Nacked
 		reasons[i], refused[i], breakGlass[i] = v.NackReason, storage.EncodeList(v.Refused), storage.EncodeList(v.BreakGlass)
 	}
 	const upsert = `
-		INSERT INTO nodes (id, domain, program, level, connected, departed, stream, seen, lineage, sent, acked, nacked, nack_reason, refused, break_glass)
-		SELECT id, domain, program, level, connected, departed, stream, seen, lineage, sent, acked, nacked, nack_reason, refused, break_glass
-		FROM unnest($1::text[], $2::text[], $3::text[], $4::bigint[], $5::boolean[], $6::boolean[], $7::bigint[], $8::timestamptz[],
-				$9::text[], $10::bigint[], $11::bigint[], $12::bigint[], $13::text[], $14::text[], $15::text[])
-			AS t (id, domain, program, level, connected, departed, stream, seen, lineage, sent, acked, nacked, nack_reason, refused, break_glass)
+		INSERT INTO nodes (id, domain, program, identity, level, connected, departed, stream, seen, lineage, sent, acked, nacked, nack_reason, refused, break_glass)
+		SELECT id, domain, program, identity, level, connected, departed, stream, seen, lineage, sent, acked, nacked, nack_reason, refused, break_glass
+		FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::bigint[], $6::boolean[], $7::boolean[], $8::bigint[], $9::timestamptz[],
+				$10::text[], $11::bigint[], $12::bigint[], $13::bigint[], $14::text[], $15::text[], $16::text[])
+			AS t (id, domain, program, identity, level, connected, departed, stream, seen, lineage, sent, acked, nacked, nack_reason, refused, break_glass)
 		ON CONFLICT (id, domain) DO UPDATE SET
-			program = excluded.program, level = excluded.level, connected = excluded.connected, departed = excluded.departed,
+			program = excluded.program, identity = excluded.identity, level = excluded.level, connected = excluded.connected, departed = excluded.departed,
 			stream = excluded.stream, seen = excluded.seen, lineage = excluded.lineage,
 			sent = excluded.sent, acked = excluded.acked, nacked = excluded.nacked,
 			nack_reason = excluded.nack_reason, refused = excluded.refused, break_glass = excluded.break_glass
-		WHERE (nodes.stream, nodes.seen) <= (excluded.stream, excluded.seen) OR nodes.seen < excluded.seen - $16::interval`
-	_, err := s.pool.Exec(ctx, upsert, ids, domains, programs, levels, connected, departed, streams, seen,
+		WHERE (nodes.stream, nodes.seen) <= (excluded.stream, excluded.seen) OR nodes.seen < excluded.seen - $17::interval`
+	_, err := s.pool.Exec(ctx, upsert, ids, domains, programs, identities, levels, connected, departed, streams, seen,
 		lineages, sent, acked, nacked, reasons, refused, breakGlass, storage.Silence)
 	if err != nil {
 		return fail(ctx, "save the nodes", err)
@@ -48,7 +49,7 @@ func (s *Store) SaveNodes(ctx context.Context, nodes []rollout.Node) error {
 // Nodes is part of rollout.Fleet.
 func (s *Store) Nodes(ctx context.Context, domain string) ([]rollout.Node, error) {
 	const all = `
-		SELECT id, domain, program, level, connected, departed, stream, seen, lineage, sent, acked, nacked, nack_reason, refused, break_glass
+		SELECT id, domain, program, identity, level, connected, departed, stream, seen, lineage, sent, acked, nacked, nack_reason, refused, break_glass
 		FROM nodes WHERE $1 = '' OR domain = $1
 		ORDER BY id, domain`
 	rows, err := s.pool.Query(ctx, all, domain)
@@ -58,7 +59,7 @@ func (s *Store) Nodes(ctx context.Context, domain string) ([]rollout.Node, error
 	list, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (rollout.Node, error) {
 		var n rollout.Node
 		var refused, breakGlass string
-		err := row.Scan(&n.ID, &n.Domain, &n.Program, &n.Level, &n.Connected, &n.Departed, &n.Stream, &n.Seen,
+		err := row.Scan(&n.ID, &n.Domain, &n.Program, &n.Identity, &n.Level, &n.Connected, &n.Departed, &n.Stream, &n.Seen,
 			&n.Lineage, &n.Sent, &n.Acked, &n.Nacked, &n.NackReason, &refused, &breakGlass)
 		if err != nil {
 			return n, err

@@ -15,18 +15,18 @@ func (s *Store) SaveNodes(ctx context.Context, nodes []rollout.Node) error {
 	for i := range nodes {
 		n := &nodes[i]
 		rows[i] = []any{
-			n.ID, n.Domain, n.Program, n.Level, n.Connected, n.Departed, n.Stream, n.Seen.UnixMicro(), n.Lineage, n.Sent, n.Acked, n.Nacked,
+			n.ID, n.Domain, n.Program, n.Identity, n.Level, n.Connected, n.Departed, n.Stream, n.Seen.UnixMicro(), n.Lineage, n.Sent, n.Acked, n.Nacked,
 			n.NackReason, storage.EncodeList(n.Refused), storage.EncodeList(n.BreakGlass),
 		}
 	}
 	const upsert = `
 		WITH list AS MATERIALIZED (SELECT value FROM jsonb_each(?1))
-		INSERT INTO nodes (id, domain, program, level, connected, departed, stream, seen, lineage, sent, acked, nacked, nack_reason, refused, break_glass)
+		INSERT INTO nodes (id, domain, program, identity, level, connected, departed, stream, seen, lineage, sent, acked, nacked, nack_reason, refused, break_glass)
 		SELECT value ->> 0, value ->> 1, value ->> 2, value ->> 3, value ->> 4, value ->> 5, value ->> 6, value ->> 7, value ->> 8, value ->> 9,
-			value ->> 10, value ->> 11, value ->> 12, value ->> 13, value ->> 14
+			value ->> 10, value ->> 11, value ->> 12, value ->> 13, value ->> 14, value ->> 15
 		FROM list WHERE true
 		ON CONFLICT (id, domain) DO UPDATE SET
-			program = excluded.program, level = excluded.level, connected = excluded.connected, departed = excluded.departed,
+			program = excluded.program, identity = excluded.identity, level = excluded.level, connected = excluded.connected, departed = excluded.departed,
 			stream = excluded.stream, seen = excluded.seen, lineage = excluded.lineage,
 			sent = excluded.sent, acked = excluded.acked, nacked = excluded.nacked,
 			nack_reason = excluded.nack_reason, refused = excluded.refused, break_glass = excluded.break_glass
@@ -40,14 +40,14 @@ func (s *Store) SaveNodes(ctx context.Context, nodes []rollout.Node) error {
 // Nodes is part of rollout.Fleet.
 func (s *Store) Nodes(ctx context.Context, domain string) ([]rollout.Node, error) {
 	const all = `
-		SELECT id, domain, program, level, connected, departed, stream, seen, lineage, sent, acked, nacked, nack_reason, refused, break_glass
+		SELECT id, domain, program, identity, level, connected, departed, stream, seen, lineage, sent, acked, nacked, nack_reason, refused, break_glass
 		FROM nodes WHERE ?1 = '' OR domain = ?1
 		ORDER BY id, domain`
 	list, err := collect(ctx, s.read, all, []any{domain}, func(row scanner) (rollout.Node, error) {
 		var n rollout.Node
 		var seen int64
 		var refused, breakGlass string
-		err := row.Scan(&n.ID, &n.Domain, &n.Program, &n.Level, &n.Connected, &n.Departed, &n.Stream, &seen,
+		err := row.Scan(&n.ID, &n.Domain, &n.Program, &n.Identity, &n.Level, &n.Connected, &n.Departed, &n.Stream, &seen,
 			&n.Lineage, &n.Sent, &n.Acked, &n.Nacked, &n.NackReason, &refused, &breakGlass)
 		if err != nil {
 			return n, err

@@ -16,7 +16,7 @@ import (
 )
 
 func node(id, domain string, seen time.Duration) rollout.Node {
-	return rollout.Node{ID: id, Domain: domain, Program: "sidecar 0.1", Connected: true, Seen: at.Add(seen), Sent: 7, Acked: 6, Nacked: 5}
+	return rollout.Node{ID: id, Domain: domain, Program: "sidecar 0.1", Identity: "team-a", Connected: true, Seen: at.Add(seen), Sent: 7, Acked: 6, Nacked: 5}
 }
 
 func saveNodes(t *testing.T, s storage.Store, nodes ...rollout.Node) {
@@ -56,7 +56,7 @@ func nodesAreKeptByNewestSight(t *testing.T, f *fixture) {
 	wantNodes(t, other, "api", first)
 
 	newer := node("n1", "api", time.Microsecond) // the smallest step of the clock counts
-	newer.Acked, newer.Connected, newer.Departed = 7, false, true
+	newer.Acked, newer.Connected, newer.Departed, newer.Identity = 7, false, true, "team-b"
 	saveNodes(t, other, newer)
 	wantNodes(t, f.store, "", newer, web)
 

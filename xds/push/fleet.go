@@ -114,7 +114,7 @@ func (f *Fleet) onRequest(p *peer, req *discovery.DeltaDiscoveryRequest) error {
 	s, first := p.stream, p.stream == nil
 	if first {
 		var err error
-		if s, err = f.open(req); err != nil {
+		if s, err = f.open(p, req); err != nil {
 			return err
 		}
 	}
@@ -162,7 +162,7 @@ func (f *Fleet) checkDomains(p *peer, names []string) error {
 }
 
 // open reads the first request of a stream, which names the node.
-func (f *Fleet) open(req *discovery.DeltaDiscoveryRequest) (*stream, error) {
+func (f *Fleet) open(p *peer, req *discovery.DeltaDiscoveryRequest) (*stream, error) {
 	info, err := parseNode(req.GetNode())
 	if err != nil {
 		return nil, f.refuse(refusedNode, err)
@@ -179,7 +179,7 @@ func (f *Fleet) open(req *discovery.DeltaDiscoveryRequest) (*stream, error) {
 		}
 	}
 	return &stream{
-		nodeInfo: info, parts: map[string][]*discovery.DeltaDiscoveryResponse{}, sent: map[string]*sent{},
+		nodeInfo: info, identity: p.identity.Name, parts: map[string][]*discovery.DeltaDiscoveryResponse{}, sent: map[string]*sent{},
 	}, nil
 }
 
@@ -222,7 +222,7 @@ func (f *Fleet) join(s *stream, domain string, offers map[string]string) {
 		}
 		f.records[key] = r
 	}
-	r.Program, r.Level, r.Stream, r.Connected, r.Departed = s.program, s.level, s.number, true, false
+	r.Program, r.Identity, r.Level, r.Stream, r.Connected, r.Departed = s.program, s.identity, s.level, s.number, true, false
 	s.parts[domain] = nil
 	r.offered(offers, f.served())
 	f.offeredAll(r)
@@ -384,6 +384,18 @@ func (f *Fleet) wakeUp() {
 	case f.wake <- struct{}{}:
 	default: // a token is there already
 	}
+}
+
+// Node is what this replica knows of the node in the domain. It knows those whose stream is open here, with what is not
+// written to the store yet; of the others the store does.
+func (f *Fleet) Node(id, domain string) (node rollout.Node, ok bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	r, ok := f.records[recordKey{id, domain}]
+	if !ok {
+		return rollout.Node{}, false
+	}
+	return r.Node, true
 }
 
 func later(a, b time.Time) time.Time {

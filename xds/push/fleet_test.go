@@ -3,12 +3,15 @@ package push_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/headgate/headgate/rules/rollout"
+	"github.com/headgate/headgate/rules/rollout/access"
+	"github.com/headgate/headgate/test/harness"
 	"github.com/headgate/headgate/xds/xdstest"
 )
 
@@ -300,4 +303,32 @@ func TestStoppedServerLeavesItsNodesDisconnected(t *testing.T) {
 	if n.Acked != 1 {
 		t.Errorf("got %+v", n)
 	}
+}
+
+func TestNodeIsKnownWhileItsStreamIsOpen(t *testing.T) {
+	t.Parallel()
+	ledger := xdstest.NewLedger()
+	ledger.Put(t, "api", "60/min", "a")
+	identity := access.Identity{Name: "team-a", Role: access.Sidecar}
+	server := xdstest.Start(t, ledger, xdstest.Options{Identity: &identity})
+	if n, ok := server.Fleet.Node("n1", "api"); ok {
+		t.Errorf("known before it came: %+v", n)
+	}
+	client := xdstest.Dial(t, server.Conn(t), "n1", nil, "api")
+	response := client.Next() // without an answer nothing is stored of it yet
+	if n, ok := server.Fleet.Node("n1", "api"); !ok || n.Identity != "team-a" || n.Sent != 1 || n.Acked != 0 {
+		t.Errorf("before its answer: %v, %+v, want revision 1 sent by team-a's stream", ok, n)
+	}
+	client.Ack(response)
+	if n := ledger.WaitNode(t, "n1", "api", xdstest.Acked(1)); n.Identity != "team-a" {
+		t.Errorf("stored with the identity %q, want team-a", n.Identity)
+	}
+	client.Close()
+	ledger.WaitNode(t, "n1", "api", func(n rollout.Node) bool { return !n.Connected })
+	harness.Eventually(t, xdstest.Patience, func() error {
+		if n, ok := server.Fleet.Node("n1", "api"); ok {
+			return fmt.Errorf("still known: %+v", n)
+		}
+		return nil
+	})
 }

@@ -11,6 +11,7 @@ import (
 // stream is one open stream and the responses on it that have no answer yet.
 type stream struct {
 	nodeInfo
+	identity string // the name of who opened it
 	// parts has, for each domain the stream holds (Fleet.current), what was sent since its last commit.
 	parts map[string][]*discovery.DeltaDiscoveryResponse
 	sent  map[string]*sent // by nonce

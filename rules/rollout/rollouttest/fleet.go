@@ -96,7 +96,7 @@ func (m *Memory) SaveNodes(ctx context.Context, nodes []rollout.Node) error {
 			return err
 		}
 		for _, n := range nodes {
-			clean(&n.ID, &n.Domain, &n.Program, &n.Lineage, &n.NackReason)
+			clean(&n.ID, &n.Domain, &n.Program, &n.Identity, &n.Lineage, &n.NackReason)
 			n.Seen = micro(n.Seen)
 			old, known := m.nodes[id{n.Domain, n.ID}]
 			inOrder := cmp.Or(cmp.Compare(n.Stream, old.Stream), n.Seen.Compare(old.Seen)) >= 0

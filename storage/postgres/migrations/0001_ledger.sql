@@ -115,6 +115,7 @@ CREATE TABLE nodes (
     id          text COLLATE "C" NOT NULL,
     domain      text COLLATE "C" NOT NULL,
     program     text        NOT NULL,
+    identity    text        NOT NULL, -- who opened its stream
     level       bigint      NOT NULL,
     connected   boolean     NOT NULL,
     departed    boolean     NOT NULL,

@@ -111,6 +111,7 @@ CREATE TABLE nodes (
     id          TEXT    NOT NULL,
     domain      TEXT    NOT NULL,
     program     TEXT    NOT NULL,
+    identity    TEXT    NOT NULL, -- who opened its stream
     level       INTEGER NOT NULL,
     connected   INTEGER NOT NULL,
     departed    INTEGER NOT NULL,
