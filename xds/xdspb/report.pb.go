@@ -27,7 +27,8 @@ type ReportRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// In the first message, and only there.
 	Source *Source `protobuf:"bytes,1,opt,name=source,proto3" json:"source,omitempty"`
-	// The node's clock when it sent this, in microseconds since the Unix epoch: times are moved by how far it is off.
+	// In the first message, and only there: the node's clock when it sent this, in microseconds since the Unix epoch. All
+	// times on the stream are moved by how far it is off. A node whose clock is set opens another stream.
 	Now int64 `protobuf:"varint,2,opt,name=now,proto3" json:"now,omitempty"`
 	// Closed windows, in the order of their numbers.
 	Closed []*Window `protobuf:"bytes,3,rep,name=closed,proto3" json:"closed,omitempty"`
