@@ -31,6 +31,9 @@ type need struct {
 	action rollout.Action // as which an attempt without the role is recorded; "": it is not
 }
 
+// tallyReport is the method by which sidecars report. Package xdspb has its name as well, and is not known here.
+const tallyReport = "/headgate.xds.v1.TallyService/Report"
+
 var methods = map[string]need{
 	grpc_health_v1.Health_Check_FullMethodName: {role: nobody},
 	grpc_health_v1.Health_List_FullMethodName:  {role: nobody},
@@ -41,6 +44,8 @@ var methods = map[string]need{
 
 	discovery.AggregatedDiscoveryService_DeltaAggregatedResources_FullMethodName:  {role: access.Sidecar},
 	discovery.AggregatedDiscoveryService_StreamAggregatedResources_FullMethodName: {role: access.Sidecar},
+
+	tallyReport: {role: access.Sidecar},
 
 	adminpb.AdminService_WhoAmI_FullMethodName: {role: known},
 

@@ -19,6 +19,7 @@ import (
 	"github.com/headgate/headgate/rules/rollout/access"
 	"github.com/headgate/headgate/web/api/adminpb"
 	"github.com/headgate/headgate/web/auth"
+	"github.com/headgate/headgate/xds/xdspb"
 )
 
 // stream is a server's stream on which nothing ever comes.
@@ -144,6 +145,7 @@ func TestEveryMethodIsInTheTable(t *testing.T) {
 	defer s.Stop()
 	adminpb.RegisterAdminServiceServer(s, adminpb.UnimplementedAdminServiceServer{})
 	discovery.RegisterAggregatedDiscoveryServiceServer(s, discovery.UnimplementedAggregatedDiscoveryServiceServer{})
+	xdspb.RegisterTallyServiceServer(s, xdspb.UnimplementedTallyServiceServer{})
 	grpc_health_v1.RegisterHealthServer(s, health.NewServer())
 	reflection.Register(s)
 	missing, stale := auth.Unlisted(s.GetServiceInfo())
