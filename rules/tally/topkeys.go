@@ -26,41 +26,114 @@ func (k *KeyCount) Count() int64 { return k.Refused + k.Would }
 // there, where N is MaxTopKeys. The zero value is ready. It is not safe for concurrent use.
 type TopKeys struct {
 	entries []KeyCount
-	at      map[KeyID]int // position in entries
+	// slots find the place of a key in entries: see find. Twice as many as places, they are never full.
+	slots [2 * MaxTopKeys]uint8 // place + 1; 0: free
+	// heap has the places, the one with the fewest first: a key that is new takes its place without a search. Position is
+	// where in the heap each place is.
+	heap     []uint8
+	position [MaxTopKeys]uint8
 }
 
 // Add counts a key: refused or would have been refused so often. Label is asked only for a key that is not there.
 func (t *TopKeys) Add(key KeyID, refused, would int64, label func() string) {
-	i, known := t.at[key]
-	if !known {
-		i = t.place(key)
-		t.entries[i].Label = label()
+	if place, entered := t.Count(key, refused, would); entered {
+		t.SetLabel(place, label())
 	}
-	t.entries[i].Refused += refused
-	t.entries[i].Would += would
 }
 
-// place makes room for a key: where all is taken, in place of the one with the fewest, whose counts it takes over.
-func (t *TopKeys) place(key KeyID) int {
-	if len(t.entries) < MaxTopKeys {
-		if t.at == nil {
-			t.at = make(map[KeyID]int, MaxTopKeys)
+// Count counts a key, and leaves its label for later. Place is the key's until another enters there; entered says that
+// the key did so now, without a label.
+func (t *TopKeys) Count(key KeyID, refused, would int64) (place int, entered bool) {
+	slot, known := t.find(key)
+	if !known {
+		slot = t.enter(key, slot)
+	}
+	place = int(t.slots[slot]) - 1
+	t.entries[place].Refused += refused
+	t.entries[place].Would += would
+	t.sink(int(t.position[place]))
+	return place, !known
+}
+
+// SetLabel names the key in a place.
+func (t *TopKeys) SetLabel(place int, label string) { t.entries[place].Label = label }
+
+// find returns the slot of a key, or the free one that it would have. Keys are hashes already: the slot is the one that the
+// first byte says, or the first after it that is free (linear probing).
+func (t *TopKeys) find(key KeyID) (slot uint8, known bool) {
+	for slot = key[0]; t.slots[slot] != 0; slot++ { // after the last comes the first
+		if t.entries[t.slots[slot]-1].Key == key {
+			return slot, true
 		}
+	}
+	return slot, false
+}
+
+// free empties a slot, and moves those up that would not be found any more.
+func (t *TopKeys) free(slot uint8) {
+	for next := slot + 1; t.slots[next] != 0; next++ {
+		if home := t.entries[t.slots[next]-1].Key[0]; next-home >= next-slot {
+			t.slots[slot], slot = t.slots[next], next
+		}
+	}
+	t.slots[slot] = 0
+}
+
+// enter makes room for a key: where all is taken, in place of the one with the fewest, whose counts it takes over. It
+// returns the slot of the key.
+func (t *TopKeys) enter(key KeyID, slot uint8) uint8 {
+	if n := len(t.entries); n < MaxTopKeys {
+		place := uint8(n)
 		t.entries = append(t.entries, KeyCount{Key: key})
-		t.at[key] = len(t.entries) - 1
-		return len(t.entries) - 1
+		t.slots[slot] = place + 1
+		t.heap = append(t.heap, place)
+		t.position[place] = place
+		t.rise(n)
+		return slot
 	}
-	least := 0
-	for i := range t.entries {
-		if t.entries[i].Count() < t.entries[least].Count() {
-			least = i
+	place := t.heap[0]
+	e := &t.entries[place]
+	was, _ := t.find(e.Key)
+	t.free(was)
+	slot, _ = t.find(key) // what was freed may have moved it
+	e.Key, e.Label, e.Over = key, "", e.Count()
+	t.slots[slot] = place + 1
+	return slot
+}
+
+func (t *TopKeys) less(i, j int) bool {
+	return t.entries[t.heap[i]].Count() < t.entries[t.heap[j]].Count()
+}
+
+func (t *TopKeys) swap(i, j int) {
+	t.heap[i], t.heap[j] = t.heap[j], t.heap[i]
+	t.position[t.heap[i]], t.position[t.heap[j]] = uint8(i), uint8(j) //nolint:gosec // below MaxTopKeys
+}
+
+// sink restores the heap's order where a count has grown.
+func (t *TopKeys) sink(i int) {
+	for {
+		child := 2*i + 1
+		if child >= len(t.heap) {
+			return
 		}
+		if child+1 < len(t.heap) && t.less(child+1, child) {
+			child++
+		}
+		if !t.less(child, i) {
+			return
+		}
+		t.swap(i, child)
+		i = child
 	}
-	e := &t.entries[least]
-	delete(t.at, e.Key)
-	e.Key, e.Over = key, e.Count()
-	t.at[key] = least
-	return least
+}
+
+// rise restores it where one was put at the end.
+func (t *TopKeys) rise(i int) {
+	for i > 0 && t.less(i, (i-1)/2) {
+		t.swap(i, (i-1)/2)
+		i = (i - 1) / 2
+	}
 }
 
 // Merge adds the counts of other, as in Agarwal and others, "Mergeable Summaries" (2012): what a full list does not name
@@ -94,9 +167,19 @@ func (t *TopKeys) Merge(other []KeyCount) {
 	if len(t.entries) > MaxTopKeys {
 		t.entries = t.entries[:MaxTopKeys]
 	}
-	t.at = make(map[KeyID]int, MaxTopKeys)
-	for i := range t.entries {
-		t.at[t.entries[i].Key] = i
+	t.order()
+}
+
+// order finds the places of entries that stand in the order of their counts, the most first.
+func (t *TopKeys) order() {
+	clear(t.slots[:])
+	t.heap = t.heap[:0]
+	for i := range slices.Backward(t.entries) {
+		place := uint8(i) //nolint:gosec // below MaxTopKeys
+		slot, _ := t.find(t.entries[i].Key)
+		t.slots[slot] = place + 1
+		t.position[place] = uint8(len(t.heap)) //nolint:gosec // below MaxTopKeys
+		t.heap = append(t.heap, place)
 	}
 }
 
@@ -119,10 +202,11 @@ func (t *TopKeys) Keys() []KeyCount {
 	return keys
 }
 
-// Reset forgets all.
+// Reset forgets all, and keeps the room.
 func (t *TopKeys) Reset() {
-	t.entries = t.entries[:0]
-	clear(t.at)
+	clear(t.entries) // lets go of the labels
+	t.entries, t.heap = t.entries[:0], t.heap[:0]
+	clear(t.slots[:])
 }
 
 func byCount(a, b KeyCount) int {
@@ -131,3 +215,6 @@ func byCount(a, b KeyCount) int {
 	}
 	return slices.Compare(a.Key[:], b.Key[:])
 }
+
+// A slot is one byte, and so is the hash that leads to it.
+var _ = [1]struct{}{}[2*MaxTopKeys-1<<8]
