@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/rules"
+	"github.com/headgate/headgate/rules/tally"
 )
 
 // asked is one request's charges and the versions they belong to.
@@ -37,6 +38,7 @@ type askedVersion struct {
 	decides role  // by which counters it decides
 	frozen  int64 // above 0: it is what-if because of a freeze, and else would bind; names its counters
 	key     rules.Key
+	id      tally.KeyID    // of the key
 	request *rules.Request // which the key is of
 	denied  Reason         // refuses without asking a counter
 	spend   int64
@@ -182,7 +184,8 @@ func (a *asked) ruleNumber(r *rules.Rule) int {
 func (a *asked) charge(p *program, n *namer, version int) {
 	v := &a.versions[version]
 	v.from = len(a.charges)
-	rule, tag := a.ruleNumber(v.rule), n.tag(v.plan, v.key)
+	v.id = n.key(v.plan, v.key)
+	rule, tag := a.ruleNumber(v.rule), n.tag(v.plan, v.key, v.id)
 	if v.denied != "" {
 		a.charges = append(a.charges, denied(rule, version, v.whatIf, tag))
 		a.limits = append(a.limits, "")
@@ -217,6 +220,20 @@ func (a *asked) charge(p *program, n *namer, version int) {
 		a.limits = append(a.limits, l.limit.Name)
 	}
 	v.to = len(a.charges)
+}
+
+// position returns which limit of the spec the version's n-th charge is of.
+func (v *askedVersion) position(n int) int {
+	for i := range v.plan.limits {
+		switch {
+		case v.numbers[i].Window == 0: // unlimited: there is no charge
+		case n == 0:
+			return v.plan.limits[i].position
+		default:
+			n--
+		}
+	}
+	return tally.NoLimit
 }
 
 // charged reports whether a charge was made for the counter. What binds, or is frozen, is asked first.

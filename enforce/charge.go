@@ -8,6 +8,7 @@ import (
 	"github.com/dchest/siphash"
 
 	"github.com/headgate/headgate/rules"
+	"github.com/headgate/headgate/rules/tally"
 )
 
 // Counter names one counter. Both parts are keyed hashes: no raw value can be read from them, and no caller can choose
@@ -79,17 +80,18 @@ const (
 
 // limitPlan is what all requests of one limit of one version have in common.
 type limitPlan struct {
-	limit  *rules.Limit
-	tick   time.Duration
-	prefix []byte           // the part of the counter's name that does not depend on the request
-	rate   Limit            // of values that are not in values
-	values map[string]Limit // by the value of limit.By
+	limit    *rules.Limit
+	position int // in the spec
+	tick     time.Duration
+	prefix   []byte           // the part of the counter's name that does not depend on the request
+	rate     Limit            // of values that are not in values
+	values   map[string]Limit // by the value of limit.By
 }
 
 // versionPlan is a version made ready for requests.
 type versionPlan struct {
 	spec   *rules.Spec
-	key    []byte // the part of the tag's name that does not depend on the request
+	key    []byte // the part of the key's name that does not depend on the request
 	limits []limitPlan
 	shard  int // which part of the key the counters of the domain keep together by; -1: the whole key
 	// overrides are those that hold for the limits; where a key has several for one limit, the first in force counts.
@@ -105,9 +107,8 @@ type overridePlan struct {
 }
 
 func planVersion(r *rules.Rule, spec *rules.Spec, shard *rules.Source) *versionPlan {
-	v := &versionPlan{spec: spec, key: binary.BigEndian.AppendUint32(nil, uint32(len(spec.Key))), shard: -1} //nolint:gosec // at most 8
+	v := &versionPlan{spec: spec, key: tally.KeyPrefix(spec), shard: -1}
 	for i, k := range spec.Key {
-		v.key = rules.AppendString(v.key, k.Identity())
 		if shard != nil && k.Source == *shard {
 			v.shard = i
 		}
@@ -123,7 +124,7 @@ func planVersion(r *rules.Rule, spec *rules.Spec, shard *rules.Source) *versionP
 		prefix = rules.AppendString(prefix, l.Name)
 		prefix = rules.AppendString(prefix, string(l.Algorithm))
 		prefix = binary.BigEndian.AppendUint64(prefix, uint64(window)) //nolint:gosec // windows are positive
-		p := limitPlan{limit: l, tick: rules.Tick(window), prefix: append(prefix, v.key...), rate: NewLimit(l, l.Rate)}
+		p := limitPlan{limit: l, position: i, tick: rules.Tick(window), prefix: append(prefix, v.key...), rate: NewLimit(l, l.Rate)}
 		for value, rate := range l.Values {
 			if p.values == nil {
 				p.values = map[string]Limit{}
@@ -167,11 +168,14 @@ func (n *namer) hash(parts ...[]byte) (sum [16]byte) {
 	return sum
 }
 
-// tag names the slot of a version's counters for a key: that of the shard's value where the key has it, else of the key.
-// Versions and rules with the same key share it.
-func (n *namer) tag(v *versionPlan, key rules.Key) [16]byte {
+// key names a key as [tally.KeyOf] does.
+func (n *namer) key(v *versionPlan, key rules.Key) tally.KeyID { return n.hash(v.key, key.Encoded()) }
+
+// tag names the slot of a version's counters for a key: that of the shard's value where the key has it, else of the key,
+// whose name is given. Versions and rules with the same key share it.
+func (n *namer) tag(v *versionPlan, key rules.Key, id tally.KeyID) [16]byte {
 	if v.shard < 0 {
-		return n.hash(v.key, key.Encoded())
+		return id
 	}
 	return n.hash(rules.AppendString(nil, v.spec.Key[v.shard].Identity()), key.Part(v.shard))
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/rules"
+	"github.com/headgate/headgate/rules/tally"
 )
 
 // compose makes the decision out of the verdicts, one for each charge.
@@ -26,6 +27,9 @@ func (a *asked) compose(verdicts []Verdict) Decision {
 		v := &a.versions[i]
 		ok := fits(verdicts[v.from:v.to])
 		d.Outcomes[i] = a.outcome(i, decidedOutcome(v.whatIf, ok, d.Allowed), refusing)
+		if !ok {
+			d.Outcomes[i].Limit = a.refusing(v, verdicts)
+		}
 		if v.whatIf || !d.Allowed && ok {
 			continue
 		}
@@ -58,28 +62,29 @@ func fits(verdicts []Verdict) bool {
 	return true
 }
 
-func decidedOutcome(whatIf, ok, admitted bool) Outcome {
+func decidedOutcome(whatIf, ok, admitted bool) tally.Outcome {
 	switch {
 	case whatIf && ok:
-		return OutcomeWouldAllow
+		return tally.WouldAllow
 	case whatIf:
-		return OutcomeWouldRefuse
+		return tally.WouldRefuse
 	case !ok:
-		return OutcomeRefused
+		return tally.Refused
 	case !admitted:
-		return OutcomeRefusedByOther
+		return tally.RefusedByOther
 	}
-	return OutcomeAllowed
+	return tally.Allowed
 }
 
-func (a *asked) outcome(version int, o Outcome, refusing map[*rules.Rule]bool) VersionOutcome {
+func (a *asked) outcome(version int, o tally.Outcome, refusing map[*rules.Rule]bool) VersionOutcome {
 	v := &a.versions[version]
 	others := len(refusing)
 	if others > 0 && refusing[v.rule] {
 		others--
 	}
 	return VersionOutcome{
-		Rule: v.rule, Version: v.version, Request: v.request, WhatIf: v.whatIf, Outcome: o, OtherRefused: others > 0,
+		Rule: v.rule, Version: v.version, Request: v.request, Key: v.id, Values: v.key,
+		WhatIf: v.whatIf, Outcome: o, Limit: tally.NoLimit, OtherRefused: others > 0,
 	}
 }
 
@@ -88,10 +93,24 @@ func (a *asked) besides(outcomes []VersionOutcome) {
 	for i := range outcomes {
 		for j := range outcomes {
 			if outcomes[i].WhatIf && !outcomes[j].WhatIf && a.versions[i].rule == a.versions[j].rule && a.versions[i].request == a.versions[j].request {
-				outcomes[i].Beside = outcomes[j].Outcome
+				outcomes[i].Beside = tally.BesideOf(outcomes[j].Outcome)
 			}
 		}
 	}
+}
+
+// refusing returns the position in the spec of the limit that speaks among those by which a version refuses.
+func (a *asked) refusing(v *askedVersion, verdicts []Verdict) int {
+	if v.denied != "" {
+		return tally.NoLimit
+	}
+	speaker := -1
+	for c := v.from; c < v.to; c++ {
+		if !verdicts[c].Fits && (speaker < 0 || a.louder(verdicts, c, speaker, false)) {
+			speaker = c
+		}
+	}
+	return v.position(speaker - v.from)
 }
 
 // louder reports whether charge c speaks before charge b. Among refusals the longer wait does, and one that no waiting
@@ -169,6 +188,7 @@ func (a *asked) withoutStore(ctx context.Context, local Limiter) Decision {
 		v := &a.versions[i]
 		switch {
 		case v.whatIf:
+			continue
 		case v.denied != "":
 			a.refuseAlone(&d, v, http.StatusBadRequest, v.denied, Never)
 		case closed(v):
@@ -243,22 +263,22 @@ func (a *asked) askLocal(ctx context.Context, local Limiter, counted *asked, d *
 	}
 }
 
-func (a *asked) failedOutcome(version int, d *Decision, closed func(*askedVersion) bool, refusedLocally map[int]bool) Outcome {
+func (a *asked) failedOutcome(version int, d *Decision, closed func(*askedVersion) bool, refusedLocally map[int]bool) tally.Outcome {
 	v := &a.versions[version]
 	counts := v.version.Spec.Failure.Mode == rules.FailLocal && v.from < v.to
 	switch {
 	case v.whatIf:
-		return OutcomeUnknown
+		return tally.Unknown
 	case v.denied != "":
-		return OutcomeRefused
+		return tally.Refused
 	case closed(v):
-		return OutcomeFailedClosed
+		return tally.FailedClosed
 	case refusedLocally[version]:
-		return OutcomeLocalRefused
+		return tally.LocalRefused
 	case !d.Allowed:
-		return OutcomeRefusedByOther
+		return tally.RefusedByOther
 	case counts:
-		return OutcomeLocalAllowed
+		return tally.LocalAllowed
 	}
-	return OutcomeFailedOpen
+	return tally.FailedOpen
 }

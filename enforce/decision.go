@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/rules"
+	"github.com/headgate/headgate/rules/tally"
 )
 
 // Reason says why a request is refused.
@@ -24,40 +25,21 @@ const (
 // keeps callers from retrying at once, and from staying away long after it is back.
 const storeRetry = time.Second
 
-// Outcome is what one version of a rule made of one request.
-type Outcome string
-
-// The outcomes. A binding version has exactly one of the first group, a what-if version exactly one of the second.
-const (
-	OutcomeAllowed        Outcome = "allowed"
-	OutcomeRefused        Outcome = "refused"          // by this version
-	OutcomeRefusedByOther Outcome = "refused_by_other" // this version allowed, another rule refused
-	OutcomeFailedOpen     Outcome = "failed_open"
-	OutcomeFailedClosed   Outcome = "failed_closed"
-	OutcomeLocalAllowed   Outcome = "local_allowed" // by the count in the process, while the store does not answer
-	OutcomeLocalRefused   Outcome = "local_refused"
-
-	OutcomeWouldAllow  Outcome = "would_allow"
-	OutcomeWouldRefuse Outcome = "would_refuse"
-	OutcomeUnknown     Outcome = "unknown" // the store did not answer
-)
-
-// Outcomes lists them all.
-var Outcomes = []Outcome{
-	OutcomeAllowed, OutcomeRefused, OutcomeRefusedByOther, OutcomeFailedOpen, OutcomeFailedClosed,
-	OutcomeLocalAllowed, OutcomeLocalRefused,
-	OutcomeWouldAllow, OutcomeWouldRefuse, OutcomeUnknown,
-}
-
-// VersionOutcome is an outcome with the version and the request it belongs to.
+// VersionOutcome is an outcome with the version and the key it belongs to.
 type VersionOutcome struct {
 	Rule    *rules.Rule
 	Version *rules.Version
 	Request *rules.Request // of several descriptors, the one whose key was charged
+	// Key names the key, as [tally.KeyOf] does. Values are what it is of: what callers sent, to be shown by [tally.Label] only.
+	Key     tally.KeyID
+	Values  rules.Key
 	WhatIf  bool
-	Outcome Outcome
-	// Beside is, for a what-if version, what the rule's binding version made of the same key; "" where none matched.
-	Beside Outcome
+	Outcome tally.Outcome
+	// Limit is the position in the spec of the limit by which the version refuses, or would: of several the one that speaks.
+	// It is tally.NoLimit where none does.
+	Limit int
+	// Beside is, for a what-if version, what the rule's binding version said of the same request; BesideNone where none matched.
+	Beside tally.Beside
 	// OtherRefused is whether a binding version of another rule refused.
 	OtherRefused bool
 }

@@ -51,7 +51,7 @@ func (a *asked) each(statuses []Status, verdicts []Verdict, d *Decision) {
 
 func (a *asked) status(s *Status, parts []part, verdicts []Verdict, outcomes []VersionOutcome) {
 	for _, p := range parts {
-		s.Refused = s.Refused || outcomes[p.version].Outcome.refuses()
+		s.Refused = s.Refused || outcomes[p.version].Outcome.Refuses()
 	}
 	speaker, binds, counts := -1, false, false
 	for _, p := range parts {
@@ -60,7 +60,7 @@ func (a *asked) status(s *Status, parts []part, verdicts []Verdict, outcomes []V
 			continue
 		}
 		binds, counts = true, counts || v.from < v.to
-		if s.Refused && !outcomes[p.version].Outcome.refuses() {
+		if s.Refused && !outcomes[p.version].Outcome.Refuses() {
 			continue
 		}
 		s.HideHeaders = s.HideHeaders || s.Refused && v.version.Spec.Response.Headers == rules.HeadersNone
@@ -84,11 +84,6 @@ func (a *asked) tell(s *Status, charge int, verdict Verdict) {
 	if v.denied == "" {
 		s.Rate = c.rate()
 	}
-}
-
-// refuses reports whether a binding version with this outcome refuses by itself.
-func (o Outcome) refuses() bool {
-	return o == OutcomeRefused || o == OutcomeFailedClosed || o == OutcomeLocalRefused
 }
 
 // planOf returns the plan of a version for a request: where the request brings a rate along, with that one. A version that

@@ -12,6 +12,7 @@ import (
 	"github.com/headgate/headgate/enforce"
 	"github.com/headgate/headgate/enforce/limittest"
 	"github.com/headgate/headgate/rules"
+	"github.com/headgate/headgate/rules/tally"
 )
 
 // The statuses change no decision. A request's says that it is refused exactly when a version that binds for it refuses,
@@ -57,7 +58,7 @@ func eachStatus(t *rapid.T, open func() limittest.Limiter, n int) {
 func refusedFor(x *rules.Index, req *rules.Request, d enforce.Decision) bool {
 	for _, hit := range x.Lookup(req, nil) {
 		for _, o := range d.Outcomes {
-			if o.Version == hit.Binding && o.Outcome == enforce.OutcomeRefused && sameKey(&o.Version.Spec, o.Request, req) {
+			if o.Version == hit.Binding && o.Outcome == tally.Refused && sameKey(&o.Version.Spec, o.Request, req) {
 				return true
 			}
 		}

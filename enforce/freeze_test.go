@@ -15,6 +15,7 @@ import (
 	"github.com/headgate/headgate/enforce/limittest"
 	"github.com/headgate/headgate/enforce/memlimit"
 	"github.com/headgate/headgate/rules"
+	"github.com/headgate/headgate/rules/tally"
 )
 
 // Where no other rule refuses, every version of a frozen rule says what it says to the same stream without a freeze, one
@@ -56,7 +57,7 @@ func wantNothingBinds(t *rapid.T, d enforce.Decision) {
 		t.Fatalf("allowed %v, %q speaks; want nothing to bind", d.Allowed, d.Rule)
 	}
 	for _, o := range d.Outcomes {
-		if !o.WhatIf || o.Beside != "" || o.Outcome != enforce.OutcomeWouldAllow && o.Outcome != enforce.OutcomeWouldRefuse {
+		if !o.WhatIf || o.Beside != tally.BesideNone || o.Outcome != tally.WouldAllow && o.Outcome != tally.WouldRefuse {
 			t.Fatalf("%+v, want what-if, beside nothing", o)
 		}
 	}
@@ -216,14 +217,14 @@ func TestFrozenRuleIsAllowedWhereverItWouldRefuse(t *testing.T) {
 		store   enforce.Limiter
 		version *rules.Version
 		req     *rules.Request
-		want    enforce.Outcome
+		want    tally.Outcome
 	}{
-		{"closed, without the store", broken{}, closed, request("k"), enforce.OutcomeUnknown},
-		{"local, without the store", broken{}, local, request("k"), enforce.OutcomeUnknown},
-		{"open, without the store", broken{}, version(t, 1, "3/d"), request("k"), enforce.OutcomeUnknown},
-		{"a key that is missing", memlimit.New(), missing, request("k"), enforce.OutcomeWouldRefuse},
-		{"a key that is there twice", memlimit.New(), version(t, 1, "3/d"), twice, enforce.OutcomeWouldRefuse},
-		{"a cost that never fits", memlimit.New(), version(t, 1, "0/d"), request("k"), enforce.OutcomeWouldRefuse},
+		{"closed, without the store", broken{}, closed, request("k"), tally.Unknown},
+		{"local, without the store", broken{}, local, request("k"), tally.Unknown},
+		{"open, without the store", broken{}, version(t, 1, "3/d"), request("k"), tally.Unknown},
+		{"a key that is missing", memlimit.New(), missing, request("k"), tally.WouldRefuse},
+		{"a key that is there twice", memlimit.New(), version(t, 1, "3/d"), twice, tally.WouldRefuse},
+		{"a cost that never fits", memlimit.New(), version(t, 1, "0/d"), request("k"), tally.WouldRefuse},
 	} {
 		counted := counts{}
 		e := enforce.NewEngine(c.store, counted, slog.New(slog.DiscardHandler), enforce.WithLocal(memlimit.New()))
@@ -232,7 +233,7 @@ func TestFrozenRuleIsAllowedWhereverItWouldRefuse(t *testing.T) {
 		if d := e.Decide(t.Context(), c.req); !d.Allowed {
 			t.Errorf("%s: refused by %q, %s", c.name, d.Rule, d.Reason)
 		}
-		if diff := cmp.Diff(counts{"r v1 " + string(c.want): 1}, counted); diff != "" {
+		if diff := cmp.Diff(counts{"r v1 " + c.want.String(): 1}, counted); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", c.name, diff)
 		}
 	}
@@ -248,13 +249,13 @@ func TestFrozenVersionIsJudgedOnceForAKey(t *testing.T) {
 	s.freeze(rules.Freeze{Until: s.wall().Add(time.Minute)})
 	in, out := request("in"), request("out")
 	in.Attr, out.Attr = map[string]string{"tenant": "t"}, map[string]string{"tenant": "t"}
-	for i, want := range []enforce.Outcome{enforce.OutcomeWouldAllow, enforce.OutcomeWouldRefuse} {
+	for i, want := range []tally.Outcome{tally.WouldAllow, tally.WouldRefuse} {
 		d := s.engine.DecideAll(t.Context(), []*rules.Request{out, in})
-		got := map[int64][]enforce.Outcome{}
+		got := map[int64][]tally.Outcome{}
 		for _, o := range d.Outcomes {
 			got[o.Version.Number] = append(got[o.Version.Number], o.Outcome)
 		}
-		if diff := cmp.Diff(map[int64][]enforce.Outcome{1: {enforce.OutcomeWouldAllow, enforce.OutcomeWouldAllow}, 2: {want}}, got); diff != "" {
+		if diff := cmp.Diff(map[int64][]tally.Outcome{1: {tally.WouldAllow, tally.WouldAllow}, 2: {want}}, got); diff != "" {
 			t.Errorf("call %d: outcomes by version (-want +got):\n%s", i+1, diff)
 		}
 	}

@@ -224,7 +224,7 @@ func (v *askedVersion) overridden(limit int) time.Time {
 func (i *inspector) ask(a *askedVersion, limit int, at place) {
 	l := &a.plan.limits[limit]
 	at.from = len(i.charges)
-	tag, numbers := i.names.tag(a.plan, a.key), a.numbers[limit]
+	tag, numbers := i.names.tag(a.plan, a.key, i.names.key(a.plan, a.key)), a.numbers[limit]
 	add := func(id [16]byte) {
 		for _, cost := range []int64{1, numbers.Burst} {
 			counter := Counter{Tag: tag, ID: id}

@@ -3,7 +3,6 @@ package enforce_test
 import (
 	"fmt"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -15,6 +14,7 @@ import (
 	"github.com/headgate/headgate/enforce/memlimit"
 	"github.com/headgate/headgate/enforce/redislimit"
 	"github.com/headgate/headgate/rules"
+	"github.com/headgate/headgate/rules/tally"
 	"github.com/headgate/headgate/test/harness"
 )
 
@@ -231,7 +231,7 @@ func exactWaits(t *rapid.T, open func() limittest.Limiter, n int) {
 // speaking returns the tick of the limit that speaks in a refusal.
 func speaking(d enforce.Decision) time.Duration {
 	for _, o := range d.Outcomes {
-		if o.Rule.Name != d.Rule || o.Outcome != enforce.OutcomeRefused {
+		if o.Rule.Name != d.Rule || o.Outcome != tally.Refused {
 			continue
 		}
 		for _, l := range o.Version.Spec.Limits {
@@ -302,14 +302,14 @@ func checkOutcomes(t *rapid.T, d enforce.Decision) {
 	refusing := map[string]bool{}
 	for _, o := range d.Outcomes {
 		switch o.Outcome {
-		case enforce.OutcomeRefused:
+		case tally.Refused:
 			refusing[o.Rule.Name] = true
 			fallthrough
-		case enforce.OutcomeAllowed, enforce.OutcomeRefusedByOther:
-			if o.WhatIf || o.Outcome == enforce.OutcomeAllowed && !d.Allowed || o.Outcome == enforce.OutcomeRefusedByOther && d.Allowed {
+		case tally.Allowed, tally.RefusedByOther:
+			if o.WhatIf || o.Outcome == tally.Allowed && !d.Allowed || o.Outcome == tally.RefusedByOther && d.Allowed {
 				t.Fatalf("%+v in %+v", o, d)
 			}
-		case enforce.OutcomeWouldAllow, enforce.OutcomeWouldRefuse:
+		case tally.WouldAllow, tally.WouldRefuse:
 			if !o.WhatIf {
 				t.Fatalf("%+v binds", o)
 			}
@@ -325,7 +325,7 @@ func checkOutcomes(t *rapid.T, d enforce.Decision) {
 		if refusing[o.Rule.Name] {
 			others--
 		}
-		if o.OtherRefused != (others > 0) || o.Beside != "" && (!o.WhatIf || strings.HasPrefix(string(o.Beside), "would")) {
+		if o.OtherRefused != (others > 0) || o.Beside != tally.BesideNone && !o.WhatIf {
 			t.Fatalf("%+v, while %d other rules refuse", o, others)
 		}
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/headgate/headgate/enforce"
 	"github.com/headgate/headgate/enforce/limittest"
 	"github.com/headgate/headgate/rules"
+	"github.com/headgate/headgate/rules/tally"
 )
 
 // generator draws rule sets and streams of calls that meet them.
@@ -298,7 +299,7 @@ func withoutWhatIf(d enforce.Decision) seen {
 func refusedBy(d enforce.Decision, number int64, rule string) string {
 	for _, o := range d.Outcomes {
 		if o.Rule.Name == rule && o.Version.Number == number {
-			if o.Outcome == enforce.OutcomeRefused || o.Outcome == enforce.OutcomeWouldRefuse {
+			if o.Outcome == tally.Refused || o.Outcome == tally.WouldRefuse {
 				return "r"
 			}
 			return "a"

@@ -336,7 +336,7 @@ func KeyOf(s *Spec, r *Request) Key {
 }
 
 // KeyOfValues returns the key of a request with these values, one for each part of the spec's key in order, as the
-// request gives them or as [ShowKey] shows them where it does not hash. It is an [ErrInvalid] that names the parts when
+// request gives them or as [Key.Show] shows them where it does not hash. It is an [ErrInvalid] that names the parts when
 // there is no such request.
 func KeyOfValues(s *Spec, values []string) (Key, error) {
 	if len(values) != len(s.Key) {
@@ -413,11 +413,6 @@ func (k Key) Repeated() bool { return k.repeated }
 
 // Shared reports that other callers use the same counter: the key is empty, or a value is missing.
 func (k Key) Shared() bool { return len(k.encoded) == 0 || k.missing }
-
-// ShowKey returns the key of a request as people see it: see [Key.Show].
-func ShowKey(s *Spec, r *Request, show func(k KeySource, value string) string) string {
-	return KeyOf(s, r).Show(s, show)
-}
 
 // Show returns a key of the spec as people see it: show(part, value) of its values joined with ",", "*" for an empty key,
 // "-" for a missing value.

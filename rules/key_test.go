@@ -52,7 +52,7 @@ func TestKeyOfValuesIsTheKeyOfTheRequestThatShowsThem(t *testing.T) {
 		for i, k := range s.Key {
 			one := *s
 			one.Key = []rules.KeySource{k}
-			shown[i] = rules.ShowKey(&one, req, func(_ rules.KeySource, value string) string { return value })
+			shown[i] = rules.KeyOf(&one, req).Show(&one, func(_ rules.KeySource, value string) string { return value })
 			given[i] = shown[i]
 			if strings.HasPrefix(k.String(), "ip") {
 				given[i] = req.IP.String()

@@ -6,7 +6,6 @@ package meter
 
 import (
 	"maps"
-	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -15,6 +14,7 @@ import (
 
 	"github.com/headgate/headgate/enforce"
 	"github.com/headgate/headgate/rules"
+	"github.com/headgate/headgate/rules/tally"
 )
 
 // Meter is an [enforce.Recorder]. It never blocks.
@@ -33,7 +33,7 @@ type versionKey struct {
 	version      int64
 }
 
-// series are the counters of a version by outcome, in the order of enforce.Outcomes.
+// series are the counters of a version by outcome, in the order of tally.Outcomes.
 type series []prometheus.Counter
 
 // New registers the metrics.
@@ -82,9 +82,9 @@ func (m *Meter) Install(index *rules.Index) {
 }
 
 func (m *Meter) newSeries(k versionKey) series {
-	list := make(series, len(enforce.Outcomes))
-	for i, o := range enforce.Outcomes {
-		list[i] = m.decisions.WithLabelValues(k.domain, k.rule, strconv.FormatInt(k.version, 10), string(o))
+	list := make(series, len(tally.Outcomes()))
+	for i, o := range tally.Outcomes() {
+		list[i] = m.decisions.WithLabelValues(k.domain, k.rule, strconv.FormatInt(k.version, 10), o.String())
 	}
 	return list
 }
@@ -116,7 +116,7 @@ func (m *Meter) Record(domain string, d *enforce.Decision) {
 	for i := range d.Outcomes {
 		o := &d.Outcomes[i]
 		if list := installed[versionKey{domain, o.Rule.Name, o.Version.Number}]; list != nil {
-			list[slices.Index(enforce.Outcomes, o.Outcome)].Inc()
+			list[o.Outcome-tally.Allowed].Inc()
 		}
 	}
 }

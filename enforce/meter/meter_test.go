@@ -9,6 +9,7 @@ import (
 	"github.com/headgate/headgate/enforce"
 	"github.com/headgate/headgate/enforce/meter"
 	"github.com/headgate/headgate/rules"
+	"github.com/headgate/headgate/rules/tally"
 )
 
 // prometheus/prometheus#1673: a series born at 15 shows no increase (CASES C27).
@@ -20,16 +21,16 @@ func TestC27SeriesExistAtZeroAndGoWithTheVersion(t *testing.T) {
 	rule := &rules.Rule{Domain: "d", Name: "r", Candidate: &rules.Version{Number: 1}}
 
 	m.Install(rules.NewIndex(domain, []*rules.Rule{rule}))
-	if n := count(t, reg); n != len(enforce.Outcomes) {
-		t.Errorf("%d series after the version was installed, want %d at 0", n, len(enforce.Outcomes))
+	if n := count(t, reg); n != len(tally.Outcomes()) {
+		t.Errorf("%d series after the version was installed, want %d at 0", n, len(tally.Outcomes()))
 	}
 	m.Record("d", &enforce.Decision{Allowed: true, Outcomes: []enforce.VersionOutcome{
-		{Rule: rule, Version: rule.Candidate, Outcome: enforce.OutcomeWouldRefuse},
+		{Rule: rule, Version: rule.Candidate, Outcome: tally.WouldRefuse},
 	}})
 	m.Install(rules.NewIndex(domain, nil))
 	record := func() {
 		m.Record("d", &enforce.Decision{Allowed: true, Outcomes: []enforce.VersionOutcome{
-			{Rule: rule, Version: rule.Candidate, Outcome: enforce.OutcomeWouldRefuse},
+			{Rule: rule, Version: rule.Candidate, Outcome: tally.WouldRefuse},
 		}})
 	}
 	record() // by the rules before

@@ -22,6 +22,7 @@ import (
 	"github.com/headgate/headgate/enforce/rls"
 	"github.com/headgate/headgate/rules"
 	"github.com/headgate/headgate/rules/rulefile"
+	"github.com/headgate/headgate/rules/tally"
 	"github.com/headgate/headgate/test/harness"
 	"github.com/headgate/headgate/xds/rpcstatus"
 )
@@ -46,7 +47,7 @@ func (c *calledOn) Record(_ string, d *enforce.Decision) {
 		c.refused.Add(1)
 	}
 	for _, o := range d.Outcomes {
-		if o.Outcome == enforce.OutcomeFailedOpen {
+		if o.Outcome == tally.FailedOpen {
 			c.failedOpen.Add(1)
 		}
 	}

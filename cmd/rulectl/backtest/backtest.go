@@ -2,7 +2,6 @@ package backtest
 
 import (
 	"context"
-	"crypto/rand"
 	"encoding/binary"
 	"encoding/hex"
 	"io"
@@ -17,6 +16,7 @@ import (
 	"github.com/headgate/headgate/enforce"
 	"github.com/headgate/headgate/rules"
 	"github.com/headgate/headgate/rules/rulefile"
+	"github.com/headgate/headgate/rules/tally"
 )
 
 // DefaultSortWindow is how late a line may be when nothing else is said.
@@ -53,7 +53,6 @@ type run struct {
 	domains []rules.Domain
 	rules   []*rules.Rule
 	put     map[string]bool // the indexes in force, by the name they have in the replay
-	hash    [2]uint64       // keys the sets of keys
 	count   map[*rules.Rule]*ruleCount
 
 	requests, refused int
@@ -66,15 +65,12 @@ func newRun(o Options) (*run, error) {
 		return nil, err
 	}
 	r := &run{replay: p, put: map[string]bool{}, count: map[*rules.Rule]*ruleCount{}}
-	var random [16]byte
-	_, _ = rand.Read(random[:]) // never fails since Go 1.24
-	r.hash = [2]uint64{binary.LittleEndian.Uint64(random[:8]), binary.LittleEndian.Uint64(random[8:])}
 	for i := range o.Sets {
 		r.domains = append(r.domains, replay.NewDomain(&o.Sets[i]))
 		r.rules = append(r.rules, replay.NewRules(&o.Sets[i], nil)...)
 	}
 	for _, rule := range r.rules {
-		r.count[rule] = &ruleCount{name: rule.ID(), keys: map[[16]byte]*Key{}}
+		r.count[rule] = &ruleCount{name: rule.ID(), keys: map[tally.KeyID]*Key{}}
 	}
 	return r, nil
 }
@@ -143,12 +139,11 @@ func (r *run) domainFor(req *rules.Request) string {
 func (r *run) record(at int64, o *enforce.VersionOutcome) {
 	c := r.count[o.Rule]
 	c.matched++
-	key := r.keyHash(o)
-	counted, known := c.keys[key]
+	counted, known := c.keys[o.Key]
 	if !known {
-		c.keys[key] = nil
+		c.keys[o.Key] = nil
 	}
-	if o.Outcome != enforce.OutcomeRefused {
+	if o.Outcome != tally.Refused {
 		c.overTime.at(at, 0)
 		return
 	}
@@ -156,22 +151,14 @@ func (r *run) record(at int64, o *enforce.VersionOutcome) {
 	c.overTime.at(at, 1)
 	if counted == nil {
 		counted = &Key{Key: showKey(o)}
-		c.keys[key] = counted
+		c.keys[o.Key] = counted
 	}
 	counted.Refused++
 }
 
-func (r *run) keyHash(o *enforce.VersionOutcome) (sum [16]byte) {
-	key := rules.KeyOf(&o.Version.Spec, o.Request)
-	lo, hi := siphash.Hash128(r.hash[0], r.hash[1], key.Encoded())
-	binary.LittleEndian.PutUint64(sum[:8], lo)
-	binary.LittleEndian.PutUint64(sum[8:], hi)
-	return sum
-}
-
 // showKey copies the key as it is shown: a part of the line would keep the whole line in memory.
 func showKey(o *enforce.VersionOutcome) string {
-	text := rules.ShowKey(&o.Version.Spec, o.Request, func(k rules.KeySource, value string) string {
+	text := o.Values.Show(&o.Version.Spec, func(k rules.KeySource, value string) string {
 		if k.Hashed() {
 			return shortHash(o.Rule.Domain, value)
 		}

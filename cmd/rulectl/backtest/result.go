@@ -3,6 +3,8 @@ package backtest
 import (
 	"cmp"
 	"slices"
+
+	"github.com/headgate/headgate/rules/tally"
 )
 
 // Result is what a log made of the rules. Its JSON is a contract: fields are added, never renamed or removed.
@@ -49,7 +51,7 @@ const maxShown = 1024
 type ruleCount struct {
 	name             string
 	matched, refused int
-	keys             map[[16]byte]*Key // nil for a key without refusals
+	keys             map[tally.KeyID]*Key // nil for a key without refusals
 	overTime         *timeline
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/headgate/headgate/enforce"
 	"github.com/headgate/headgate/rules"
 	"github.com/headgate/headgate/rules/rulefile"
+	"github.com/headgate/headgate/rules/tally"
 )
 
 // A Difference is a field of a decision that is not as expected.
@@ -192,7 +193,7 @@ func orNone(text string) string {
 // wouldRefuse returns the what-if rules that would have refused, as "domain/name" in order.
 func wouldRefuse(d *enforce.Decision) (ids []string) {
 	for i := range d.Outcomes {
-		if o := &d.Outcomes[i]; o.Outcome == enforce.OutcomeWouldRefuse {
+		if o := &d.Outcomes[i]; o.Outcome == tally.WouldRefuse {
 			ids = append(ids, o.Rule.ID())
 		}
 	}
