@@ -33,6 +33,9 @@ type Rule struct {
 	Epoch int64
 	// Paused holds a candidate where it is: nothing promotes it until it is resumed. Going back is always possible.
 	Paused bool
+	// Course is the plan that promotes the candidate, and how far it has come; nil: none does. It stays after the last
+	// step, until something else is done with the rule's versions.
+	Course *Course
 
 	// Overrides are other rates for single keys, for a time; at most [MaxOverrides].
 	Overrides []Override
@@ -95,8 +98,14 @@ func (r *Rule) State() string {
 	case StageDeleted:
 		return "deleted"
 	}
+	if r.Course != nil {
+		b.WriteString(", " + r.Course.String())
+	}
 	if r.Paused {
-		b.WriteString(", paused,")
+		b.WriteString(", paused")
+	}
+	if r.Course != nil || r.Paused {
+		b.WriteString(",")
 	}
 	if r.Stable == nil {
 		b.WriteString(" with no stable version")
