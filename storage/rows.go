@@ -21,14 +21,15 @@ type RuleRow struct {
 	Epoch                     int64
 	Paused                    bool
 	Overrides                 string
+	Plan                      string
 }
 
 // Fields returns where to scan the columns domain, name, uid, revision, stable, its spec, candidate, its spec, percent,
-// salt, epoch, paused, overrides, in this order.
+// salt, epoch, paused, overrides, plan, in this order.
 func (r *RuleRow) Fields() []any {
 	return []any{
 		&r.Domain, &r.Name, &r.UID, &r.Revision, &r.Stable, &r.StableSpec, &r.Candidate, &r.CandidateSpec,
-		&r.Percent, &r.Salt, &r.Epoch, &r.Paused, &r.Overrides,
+		&r.Percent, &r.Salt, &r.Epoch, &r.Paused, &r.Overrides, &r.Plan,
 	}
 }
 
@@ -52,6 +53,9 @@ func (r *RuleRow) rule(known map[versionID]*rules.Version) (rules.Rule, error) {
 	}
 	if rule.Overrides, err = rules.DecodeOverrides([]byte(r.Overrides)); err != nil {
 		return rules.Rule{}, unreadable(fmt.Sprintf("the overrides of %s/%s at revision %d", r.Domain, r.Name, r.Revision), err)
+	}
+	if rule.Course, err = rules.DecodeCourse(r.Plan); err != nil {
+		return rules.Rule{}, unreadable(fmt.Sprintf("the plan of %s/%s at revision %d", r.Domain, r.Name, r.Revision), err)
 	}
 	return rule, nil
 }
@@ -261,10 +265,14 @@ func (rows *ChangeRows) add(r *rules.Rule, revision int64) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", r.ID(), err)
 	}
+	plan, err := rules.EncodeCourse(r.Course)
+	if err != nil {
+		return fmt.Errorf("%s: %w", r.ID(), err)
+	}
 	row := RuleRow{
 		Domain: r.Domain, Name: r.Name, UID: r.UID, Revision: revision,
 		Percent: int64(r.Percent), Salt: int64(r.Salt), //nolint:gosec // the same bits
-		Epoch: r.Epoch, Paused: r.Paused, Overrides: string(overrides),
+		Epoch: r.Epoch, Paused: r.Paused, Overrides: string(overrides), Plan: plan,
 	}
 	for _, side := range []struct {
 		version *rules.Version

@@ -193,19 +193,19 @@ func writeStates(ctx context.Context, tx pgx.Tx, revision int64, action rollout.
 	n := len(states)
 	uids, stables, candidates := make([]string, n), make([]*int64, n), make([]*int64, n)
 	percents, salts, epochs := make([]int64, n), make([]int64, n), make([]int64, n)
-	paused, overrides := make([]bool, n), make([]string, n)
+	paused, overrides, plans := make([]bool, n), make([]string, n), make([]string, n)
 	for i := range states {
 		r := &states[i]
 		uids[i], stables[i], candidates[i] = r.UID, r.Stable, r.Candidate
 		percents[i], salts[i], epochs[i] = r.Percent, r.Salt, r.Epoch
-		paused[i], overrides[i] = r.Paused, r.Overrides
+		paused[i], overrides[i], plans[i] = r.Paused, r.Overrides, r.Plan
 	}
 	const insert = `
-		INSERT INTO rule_states (uid, revision, action, stable, candidate, percent, salt, epoch, paused, overrides)
-		SELECT uid, $1, $2, stable, candidate, percent, salt, epoch, paused, overrides
-		FROM unnest($3::text[], $4::bigint[], $5::bigint[], $6::integer[], $7::bigint[], $8::bigint[], $9::boolean[], $10::text[])
-			AS t (uid, stable, candidate, percent, salt, epoch, paused, overrides)`
-	if _, err := tx.Exec(ctx, insert, revision, string(action), uids, stables, candidates, percents, salts, epochs, paused, overrides); err != nil {
+		INSERT INTO rule_states (uid, revision, action, stable, candidate, percent, salt, epoch, paused, overrides, plan)
+		SELECT uid, $1, $2, stable, candidate, percent, salt, epoch, paused, overrides, plan
+		FROM unnest($3::text[], $4::bigint[], $5::bigint[], $6::integer[], $7::bigint[], $8::bigint[], $9::boolean[], $10::text[], $11::text[])
+			AS t (uid, stable, candidate, percent, salt, epoch, paused, overrides, plan)`
+	if _, err := tx.Exec(ctx, insert, revision, string(action), uids, stables, candidates, percents, salts, epochs, paused, overrides, plans); err != nil {
 		return fail(ctx, "store the states", err)
 	}
 	return nil

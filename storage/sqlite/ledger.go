@@ -158,11 +158,11 @@ func writeVersions(ctx context.Context, tx *sql.Tx, revision int64, versions []s
 
 func writeStates(ctx context.Context, tx *sql.Tx, revision int64, action rollout.Action, states []storage.RuleRow) error {
 	const insert = `
-		INSERT INTO rule_states (uid, revision, action, stable, candidate, percent, salt, epoch, paused, overrides)
-		VALUES (?3, ?1, ?2, ?4, ?5, ?6, ?7, ?8, ?9, ?10)`
+		INSERT INTO rule_states (uid, revision, action, stable, candidate, percent, salt, epoch, paused, overrides, plan)
+		VALUES (?3, ?1, ?2, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)`
 	_, err := insertEach(ctx, tx, insert, len(states), func(i int) []any {
 		r := &states[i]
-		return []any{revision, string(action), r.UID, r.Stable, r.Candidate, r.Percent, r.Salt, r.Epoch, r.Paused, r.Overrides}
+		return []any{revision, string(action), r.UID, r.Stable, r.Candidate, r.Percent, r.Salt, r.Epoch, r.Paused, r.Overrides, r.Plan}
 	})
 	if err != nil {
 		return fail(ctx, "store the states", err)

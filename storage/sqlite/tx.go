@@ -141,7 +141,7 @@ const (
 	selectStates = `
 		SELECT ` + ruleColumns + `, s.action, a.at, a.actor, a.verified, a.message
 		FROM rules r JOIN rule_states s ON s.uid = r.uid JOIN audit a ON a.revision = s.revision ` + theirVersions
-	ruleColumns   = `r.domain, r.name, r.uid, s.revision, s.stable, vs.spec, s.candidate, vc.spec, s.percent, s.salt, s.epoch, s.paused, s.overrides`
+	ruleColumns   = `r.domain, r.name, r.uid, s.revision, s.stable, vs.spec, s.candidate, vc.spec, s.percent, s.salt, s.epoch, s.paused, s.overrides, s.plan`
 	theirVersions = `
 		LEFT JOIN versions vs ON vs.uid = s.uid AND vs.number = s.stable
 		LEFT JOIN versions vc ON vc.uid = s.uid AND vc.number = s.candidate`

@@ -27,6 +27,10 @@ func commitStoresTheWholeChange(t *testing.T, f *fixture) {
 		Overrides: []rules.Override{{
 			Key: rules.OverrideKey{1, 2, 255}, Limit: "burst", Rate: rules.Rate{Amount: 90, Window: time.Minute, Burst: 120}, Until: at,
 		}},
+		Course: &rules.Course{
+			Plan: mustPlan(t, "shadow 1h, +30% 15m", "maxWouldRefuse 2%"), By: "ann", Verified: true, Begun: 1, Step: 1, Since: at, Revision: 1,
+			Tripped: "maxWouldRefuse „2%“",
+		},
 	}
 	record := rollout.Record{
 		Number: 1, Revision: 1, Domain: "api", Time: at, Actor: rollout.Actor{Name: "ann", Verified: true},

@@ -153,6 +153,15 @@ func spec(amount int64) rules.Spec {
 	}}}
 }
 
+func mustPlan(t *testing.T, steps string, gates ...string) rules.Plan {
+	t.Helper()
+	plan, err := rules.NewPlan(steps, gates, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return plan
+}
+
 // changeOf wraps the new states of rules.
 func changeOf(domain string, action rollout.Action, list ...rules.Rule) *rollout.Change {
 	return &rollout.Change{

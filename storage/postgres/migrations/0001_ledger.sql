@@ -69,6 +69,7 @@ CREATE TABLE rule_states (
     epoch     bigint  NOT NULL,
     paused    boolean NOT NULL,
     overrides text    NOT NULL, -- JSON
+    plan      text    NOT NULL, -- JSON; '': none
     PRIMARY KEY (uid, revision),
     FOREIGN KEY (uid, stable) REFERENCES versions (uid, number),
     FOREIGN KEY (uid, candidate) REFERENCES versions (uid, number)

@@ -69,6 +69,7 @@ CREATE TABLE rule_states (
     epoch     INTEGER NOT NULL,
     paused    INTEGER NOT NULL,
     overrides TEXT    NOT NULL, -- JSON
+    plan      TEXT    NOT NULL, -- JSON; '': none
     PRIMARY KEY (uid, revision),
     FOREIGN KEY (uid, stable) REFERENCES versions (uid, number),
     FOREIGN KEY (uid, candidate) REFERENCES versions (uid, number)
