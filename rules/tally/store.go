@@ -34,6 +34,9 @@ type Store interface {
 	// numbers skip, and, when a node has begun another epoch, what the one before may not have lived to send.
 	Missing(ctx context.Context, from, to time.Time) ([]Missing, error)
 
+	// Sources returns the last source of each node, in the order of the nodes.
+	Sources(ctx context.Context) ([]SourceState, error)
+
 	// Prune removes what is older than it is kept, see [Keep].
 	Prune(ctx context.Context, now time.Time) error
 }
@@ -73,6 +76,13 @@ func (s Step) Keep() time.Duration {
 type SourceWindows struct {
 	Source
 	Windows []Window
+}
+
+// SourceState is how far the counts of a source are stored.
+type SourceState struct {
+	Source
+	Through time.Time // when its last stored window ended; by the control plane's clock
+	Last    bool      // it was stopped: nothing comes after that window
 }
 
 // Birth is what is known of a rule and its versions.
