@@ -30,6 +30,9 @@ func (c *Course) At() PlanStep { return c.Plan.Steps[c.Step] }
 // Last reports that it is in the plan's last step, and has nowhere to go.
 func (c *Course) Last() bool { return c.Step == len(c.Plan.Steps)-1 }
 
+// Running reports that there is a course, and that it has somewhere to go.
+func (c *Course) Running() bool { return c != nil && !c.Last() }
+
 // String is "step 2 of 5".
 func (c *Course) String() string { return fmt.Sprintf("step %d of %d", c.Step+1, len(c.Plan.Steps)) }
 

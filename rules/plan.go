@@ -265,9 +265,10 @@ func (g *Gates) parse(words []string) (err error) {
 			return fmt.Errorf("%s is given twice", name)
 		}
 		var p Percent
-		if p, err = ParsePercent(words[1]); err == nil {
-			*into = &p
+		if p, err = ParsePercent(words[1]); err == nil && p == 0 && name == GateWouldRefuse {
+			return errors.New("0% is never surely kept, however many requests there are: write a bound above it, such as 0.1%")
 		}
+		*into = &p
 		return err
 	case GateMinRequests:
 		if g.MinRequests != 0 {

@@ -84,7 +84,7 @@ func TestGatesAreRead(t *testing.T) {
 		t.Errorf("no gates: %+v, %v; want the default minimum", none, err)
 	}
 	for text, want := range map[string]string{
-		"maxRefuse 2%": "is none", "maxDelta": "write maxWouldRefuse", "maxDelta 2": "", "maxDelta 200%": "not a percentage",
+		"maxRefuse 2%": "is none", "maxWouldRefuse 0": "never surely", "maxDelta 0": "", "maxDelta": "write maxWouldRefuse", "maxDelta 2": "", "maxDelta 200%": "not a percentage",
 		"minRequests 0": "from 1 on", "maxDelta 1%, maxDelta 2%": "twice", "minRequests 1, minRequests 1": "twice",
 	} {
 		if _, err := rules.ParseGates(text); want == "" && err != nil || want != "" && (!errors.Is(err, rules.ErrInvalid) || !strings.Contains(err.Error(), want)) {

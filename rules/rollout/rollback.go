@@ -32,14 +32,13 @@ func (Rollback) on(s *Standing) (rules.Rule, string, error) {
 		return restored(lastAlive(s.History), s.Revision), "", nil
 	case r.Candidate != nil && r.Stable != nil:
 		return endTrial(r), "", nil
-	case r.Candidate != nil && r.Percent == 0:
+	case r.Candidate != nil && r.Percent == 0 && !r.Course.Running():
 		return r, fmt.Sprintf("v%d is in shadow and refuses nobody", r.Candidate.Number), nil
 	case r.Candidate != nil:
-		r.Percent, r.Epoch, r.Paused = 0, s.Revision, false
-		return r, "", nil
+		return toShadow(r, s.Revision), "", nil
 	}
 	if before := inForceBefore(*r.Stable, s.History); before != nil {
-		r.Stable = before
+		r.Stable, r.Course = before, nil
 		return r, "", nil
 	}
 	return toShadow(r, s.Revision), "", nil
@@ -68,7 +67,7 @@ func toShadow(r rules.Rule, revision int64) rules.Rule {
 	if r.Percent > 0 {
 		r.Percent, r.Epoch = 0, revision
 	}
-	r.Paused = false
+	r.Paused, r.Course = false, nil
 	return r
 }
 
@@ -153,7 +152,7 @@ func same(a, b *rules.Rule) bool {
 		return v.Number
 	}
 	return number(a.Stable) == number(b.Stable) && number(a.Candidate) == number(b.Candidate) &&
-		a.Percent == b.Percent && a.Paused == b.Paused && a.Epoch == b.Epoch &&
+		a.Percent == b.Percent && a.Paused == b.Paused && a.Epoch == b.Epoch && a.Course.Running() == b.Course.Running() &&
 		slices.EqualFunc(a.Overrides, b.Overrides, sameOverride)
 }
 

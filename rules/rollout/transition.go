@@ -19,8 +19,8 @@ type Standing struct {
 	Now      time.Time
 }
 
-// Operation is what can be done to a rule: one of [Apply], [Promote], [Pause], [Resume], [Delete], [Rollback],
-// [RollbackTo], [Restore], [SetOverride] and [DeleteOverride].
+// Operation is what can be done to a rule: one of [Apply], [Promote], [StartPlan], [Advance], [Trip], [Pause], [Resume],
+// [Delete], [Rollback], [RollbackTo], [Restore], [SetOverride] and [DeleteOverride].
 type Operation interface {
 	// on returns the rule as it will stand. Where nothing changes it returns the rule as it is, and why.
 	on(s *Standing) (after rules.Rule, note string, err error)
@@ -82,12 +82,12 @@ func held(r *rules.Rule) []*rules.Version {
 
 // startTrial makes v the candidate, in shadow, with a cohort and counters of its own.
 func startTrial(r rules.Rule, v *rules.Version, revision int64) rules.Rule {
-	r.Candidate, r.Percent, r.Salt, r.Epoch, r.Paused = v, 0, rules.NewSalt(), revision, false
+	r.Candidate, r.Percent, r.Salt, r.Epoch, r.Paused, r.Course = v, 0, rules.NewSalt(), revision, false, nil
 	return r
 }
 
 func endTrial(r rules.Rule) rules.Rule {
-	r.Candidate, r.Percent, r.Salt, r.Epoch, r.Paused = nil, 0, 0, 0, false
+	r.Candidate, r.Percent, r.Salt, r.Epoch, r.Paused, r.Course = nil, 0, 0, 0, false, nil
 	return r
 }
 
@@ -151,6 +151,7 @@ func (op Apply) onCandidate(s *Standing, r rules.Rule) (rules.Rule, string, erro
 		r.Stable = r.Candidate
 		return endTrial(r), "", nil
 	}
+	r.Course = s.again(r.Course) // evidence is of a version
 	return r, "", nil
 }
 

@@ -71,13 +71,17 @@ func overrideName(o rules.Override) string {
 	return name
 }
 
-// compared warns of what is unusual between two states: limits that change tenfold, and counters that start anew at once.
+// compared warns of what is unusual between two states: limits that change tenfold, counters that start anew at once, and a
+// plan that ends.
 func compared(old, now *rules.Rule) []string {
 	var list []string
 	if v := newest(now); v != nil && !old.Deleted() && v.Number > newest(old).Number {
 		for _, problem := range rules.CompareLimits(&inForce(old).Spec, &v.Spec) {
 			list = append(list, problem.String())
 		}
+	}
+	if old.Course.Running() && now.Course == nil {
+		list = append(list, "its plan ends here: nothing promotes it by itself any more")
 	}
 	for _, o := range now.Overrides {
 		for _, v := range held(now) {
@@ -135,6 +139,7 @@ type ruleSnapshot struct {
 	Percent   rules.Percent    `json:"percent,omitempty"`
 	Paused    bool             `json:"paused,omitempty"`
 	Overrides []rules.Override `json:"overrides,omitempty"`
+	Plan      *rules.Course    `json:"plan,omitempty"`
 }
 
 // versionSnapshot is a version in a record. Its spec is in the record that brought it, and only there: with ten thousand
@@ -161,7 +166,7 @@ func (p *plan) snapshot(list []rules.Rule) map[string]any {
 		r := &list[i]
 		m[r.Name] = ruleSnapshot{
 			UID: r.UID, Stable: snapshotOf(r.Stable, p.had[r.UID]), Candidate: snapshotOf(r.Candidate, p.had[r.UID]),
-			Percent: r.Percent, Paused: r.Paused, Overrides: r.Overrides,
+			Percent: r.Percent, Paused: r.Paused, Overrides: r.Overrides, Plan: r.Course,
 		}
 	}
 	return m
