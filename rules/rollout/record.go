@@ -31,6 +31,8 @@ const (
 
 	// What follows makes no revision.
 
+	// ActionPlanDone: the whole fleet has the last step of a plan.
+	ActionPlanDone         Action = "plan-done"
 	ActionBreakGlass       Action = "break-glass"
 	ActionRenewLineage     Action = "renew-lineage"
 	ActionReplaceLineage   Action = "replace-lineage"

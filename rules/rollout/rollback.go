@@ -145,12 +145,6 @@ func (op Restore) on(s *Standing) (rules.Rule, string, error) {
 
 // same reports whether two states of a rule hold the same.
 func same(a, b *rules.Rule) bool {
-	number := func(v *rules.Version) int64 {
-		if v == nil {
-			return 0
-		}
-		return v.Number
-	}
 	return number(a.Stable) == number(b.Stable) && number(a.Candidate) == number(b.Candidate) &&
 		a.Percent == b.Percent && a.Paused == b.Paused && a.Epoch == b.Epoch && a.Course.Running() == b.Course.Running() &&
 		slices.EqualFunc(a.Overrides, b.Overrides, sameOverride)

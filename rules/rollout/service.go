@@ -20,13 +20,14 @@ type Store interface {
 
 // Service runs the use cases on a store. It is safe for concurrent use.
 type Service struct {
-	store Store
-	now   func() time.Time
+	store   Store
+	tallies Tallies
+	now     func() time.Time
 }
 
 // NewService returns a service that stamps records with the time that now returns.
 func NewService(store Store, now func() time.Time) *Service {
-	return &Service{store: store, now: now}
+	return &Service{store: store, tallies: noTallies{}, now: now}
 }
 
 // Why is who asks for a change, what for, and what it is based on.

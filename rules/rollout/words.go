@@ -29,7 +29,7 @@ func (p *plan) steps(domain string, at time.Time) []Step {
 	for i := range p.after {
 		now := &p.after[i]
 		old := was[now.UID]
-		step := Step{Rule: now.ID(), After: now.State() + overrideWords(old, now), Warnings: p.warnings[now.Name]}
+		step := Step{Rule: now.ID(), After: now.State() + planWords(old, now) + overrideWords(old, now), Warnings: p.warnings[now.Name]}
 		if old != nil {
 			step.Before = old.State()
 			step.Warnings = append(step.Warnings, compared(old, now)...)
@@ -37,6 +37,24 @@ func (p *plan) steps(domain string, at time.Time) []Step {
 		list = append(list, step)
 	}
 	return list
+}
+
+// started reports that a plan was started by this change.
+func started(old, now *rules.Rule) bool {
+	return now.Course != nil && (old == nil || old.Course == nil || old.Course.Begun != now.Course.Begun)
+}
+
+// planWords says which plan was started, or why it holds.
+func planWords(old, now *rules.Rule) string {
+	switch c := now.Course; {
+	case c == nil || old == nil:
+		return ""
+	case started(old, now):
+		return "; plan: " + c.Plan.String()
+	case c.Tripped != "" && (old.Course == nil || old.Course.Tripped == ""):
+		return "; " + c.Tripped
+	}
+	return ""
 }
 
 // overrideWords says which overrides are new and which are gone: "; override 1f2e3d4c: 600/min until …".
@@ -79,6 +97,9 @@ func compared(old, now *rules.Rule) []string {
 		for _, problem := range rules.CompareLimits(&inForce(old).Spec, &v.Spec) {
 			list = append(list, problem.String())
 		}
+	}
+	if started(old, now) && now.Course.Running() && now.Course.Plan.Gates.MaxWouldRefuse == nil && now.Course.Plan.Gates.MaxDelta == nil {
+		list = append(list, "no gate watches what the plan's steps refuse: only a person stops it")
 	}
 	if old.Course.Running() && now.Course == nil {
 		list = append(list, "its plan ends here: nothing promotes it by itself any more")
