@@ -50,13 +50,37 @@ func onDomain(ctx context.Context, verb string, req domainRequest, do func(conte
 // Promote moves a candidate to a percentage of keys.
 func (s *Server) Promote(ctx context.Context, req *adminpb.PromoteRequest) (*adminpb.PromoteResponse, error) {
 	out, err := onRule(ctx, "promote", req, func(ctx context.Context, why rollout.Why) (rollout.Outcome, error) {
-		to := rules.Percent(req.GetTo())
-		if to > rules.AllKeys {
-			return rollout.Outcome{}, fmt.Errorf("promote %s/%s: %w: to is %s; at most 100%%", req.GetDomain(), req.GetRule(), rules.ErrInvalid, to)
+		how, err := promotion(req)
+		if err != nil {
+			return rollout.Outcome{}, fmt.Errorf("promote %s/%s: %w", req.GetDomain(), req.GetRule(), err)
 		}
-		return s.service.Promote(ctx, req.GetDomain(), req.GetRule(), to, why)
+		if how.To == 0 && !how.Next && how.Plan == nil {
+			return s.service.Promote(ctx, req.GetDomain(), req.GetRule(), 0, why)
+		}
+		return s.service.PromoteBy(ctx, req.GetDomain(), req.GetRule(), how, why)
 	})
 	return &adminpb.PromoteResponse{Outcome: out}, err
+}
+
+// promotion reads how a candidate is to be promoted.
+func promotion(req *adminpb.PromoteRequest) (p rollout.Promotion, err error) {
+	p = rollout.Promotion{To: rules.Percent(req.GetTo()), Next: req.GetNext(), Force: req.GetForceGate()}
+	switch {
+	case p.To > rules.AllKeys:
+		return p, fmt.Errorf("%w: to is %s; at most 100%%", rules.ErrInvalid, p.To)
+	case req.GetPlan() != "" && (p.To > 0 || p.Next), p.Next && p.To > 0:
+		return p, fmt.Errorf("%w: to, next and plan exclude each other", rules.ErrInvalid)
+	case len(req.GetPlan()) > maxMessage || len(req.GetGates()) > maxGates:
+		return p, fmt.Errorf("%w: the plan is too long", rules.ErrInvalid)
+	case req.GetPlan() == "" && req.GetOnTrip() != "":
+		return p, fmt.Errorf("%w: on_trip is for a plan", rules.ErrInvalid)
+	case req.GetPlan() == "":
+		p.Gates, err = rules.ParseGates(req.GetGates()...)
+		return p, err
+	}
+	plan, err := rules.NewPlan(req.GetPlan(), req.GetGates(), req.GetOnTrip())
+	p.Plan = &plan
+	return p, err
 }
 
 // Pause holds a candidate where it is, or lets it go on.

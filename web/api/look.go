@@ -46,6 +46,9 @@ func ruleMessage(r *rules.Rule, d *rules.Domain) (*adminpb.Rule, error) {
 		Domain: r.Domain, Name: r.Name, Uid: r.UID, Revision: r.Revision, Stage: string(r.Stage()), Percent: uint32(r.Percent),
 		Paused: r.Paused, State: r.State(),
 	}
+	if r.Course.Running() {
+		m.Plan = r.Course.Plan.String()
+	}
 	now := time.Now()
 	for _, o := range r.Overrides {
 		if now.Before(o.Until) {

@@ -21,6 +21,7 @@ const (
 	maxMessage = 4096
 	maxTarget  = 1024
 	maxActor   = 256
+	maxGates   = 10
 	callTime   = 30 * time.Second // also when the client sets no deadline
 	awaitTime  = time.Hour        // a stream that nobody ends must not stay for ever
 )

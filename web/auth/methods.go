@@ -63,6 +63,8 @@ var methods = map[string]need{
 	adminpb.AdminService_ListRules_FullMethodName:     {role: access.Viewer},
 	adminpb.AdminService_ListDomains_FullMethodName:   {role: access.Viewer},
 	adminpb.AdminService_ListOverrides_FullMethodName: {role: access.Viewer},
+	adminpb.AdminService_GetRollout_FullMethodName:    {role: access.Viewer},
+	adminpb.AdminService_WatchRollout_FullMethodName:  {role: access.Viewer},
 	adminpb.AdminService_History_FullMethodName:       {role: access.Viewer},
 	adminpb.AdminService_ListAudit_FullMethodName:     {role: access.Viewer},
 	adminpb.AdminService_ListNodes_FullMethodName:     {role: access.Viewer},

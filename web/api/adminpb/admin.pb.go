@@ -584,8 +584,18 @@ type PromoteRequest struct {
 	Domain string                 `protobuf:"bytes,1,opt,name=domain,proto3" json:"domain,omitempty"`
 	Rule   string                 `protobuf:"bytes,2,opt,name=rule,proto3" json:"rule,omitempty"`
 	// In hundredths of a percent: 10000 is all keys.
-	To            uint32 `protobuf:"varint,3,opt,name=to,proto3" json:"to,omitempty"`
-	Why           *Why   `protobuf:"bytes,4,opt,name=why,proto3" json:"why,omitempty"`
+	To  uint32 `protobuf:"varint,3,opt,name=to,proto3" json:"to,omitempty"`
+	Why *Why   `protobuf:"bytes,4,opt,name=why,proto3" json:"why,omitempty"`
+	// In place of a percentage: to the next step of the plan that runs.
+	Next bool `protobuf:"varint,5,opt,name=next,proto3" json:"next,omitempty"`
+	// In place of a percentage: by this plan from here on, such as "shadow 1h, 1% 15m, 100%".
+	Plan string `protobuf:"bytes,6,opt,name=plan,proto3" json:"plan,omitempty"`
+	// Such as "maxWouldRefuse 2%": of the plan, or for this promotion alone. One that has tripped stops it.
+	Gates []string `protobuf:"bytes,7,rep,name=gates,proto3" json:"gates,omitempty"`
+	// What the plan does when a gate trips: pause or rollback; "" is pause.
+	OnTrip string `protobuf:"bytes,8,opt,name=on_trip,json=onTrip,proto3" json:"on_trip,omitempty"`
+	// Go on also where a gate has tripped. It wants a message.
+	ForceGate     bool `protobuf:"varint,9,opt,name=force_gate,json=forceGate,proto3" json:"force_gate,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -646,6 +656,41 @@ func (x *PromoteRequest) GetWhy() *Why {
 		return x.Why
 	}
 	return nil
+}
+
+func (x *PromoteRequest) GetNext() bool {
+	if x != nil {
+		return x.Next
+	}
+	return false
+}
+
+func (x *PromoteRequest) GetPlan() string {
+	if x != nil {
+		return x.Plan
+	}
+	return ""
+}
+
+func (x *PromoteRequest) GetGates() []string {
+	if x != nil {
+		return x.Gates
+	}
+	return nil
+}
+
+func (x *PromoteRequest) GetOnTrip() string {
+	if x != nil {
+		return x.OnTrip
+	}
+	return ""
+}
+
+func (x *PromoteRequest) GetForceGate() bool {
+	if x != nil {
+		return x.ForceGate
+	}
+	return false
 }
 
 type PromoteResponse struct {
@@ -1729,7 +1774,9 @@ type Rule struct {
 	// Until when the rule, or its domain, is frozen; absent when it is not.
 	FrozenUntil *timestamppb.Timestamp `protobuf:"bytes,11,opt,name=frozen_until,json=frozenUntil,proto3" json:"frozen_until,omitempty"`
 	// Where the rule stands, in words.
-	State         string `protobuf:"bytes,12,opt,name=state,proto3" json:"state,omitempty"`
+	State string `protobuf:"bytes,12,opt,name=state,proto3" json:"state,omitempty"`
+	// The plan that it is under, in words; "" for none, and when that has come to its end.
+	Plan          string `protobuf:"bytes,13,opt,name=plan,proto3" json:"plan,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1848,6 +1895,869 @@ func (x *Rule) GetState() string {
 	return ""
 }
 
+func (x *Rule) GetPlan() string {
+	if x != nil {
+		return x.Plan
+	}
+	return ""
+}
+
+type GetRolloutRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Domain        string                 `protobuf:"bytes,1,opt,name=domain,proto3" json:"domain,omitempty"`
+	Rule          string                 `protobuf:"bytes,2,opt,name=rule,proto3" json:"rule,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetRolloutRequest) Reset() {
+	*x = GetRolloutRequest{}
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[29]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetRolloutRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetRolloutRequest) ProtoMessage() {}
+
+func (x *GetRolloutRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[29]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetRolloutRequest.ProtoReflect.Descriptor instead.
+func (*GetRolloutRequest) Descriptor() ([]byte, []int) {
+	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{29}
+}
+
+func (x *GetRolloutRequest) GetDomain() string {
+	if x != nil {
+		return x.Domain
+	}
+	return ""
+}
+
+func (x *GetRolloutRequest) GetRule() string {
+	if x != nil {
+		return x.Rule
+	}
+	return ""
+}
+
+type GetRolloutResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Rollout       *Rollout               `protobuf:"bytes,1,opt,name=rollout,proto3" json:"rollout,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetRolloutResponse) Reset() {
+	*x = GetRolloutResponse{}
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[30]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetRolloutResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetRolloutResponse) ProtoMessage() {}
+
+func (x *GetRolloutResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[30]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetRolloutResponse.ProtoReflect.Descriptor instead.
+func (*GetRolloutResponse) Descriptor() ([]byte, []int) {
+	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{30}
+}
+
+func (x *GetRolloutResponse) GetRollout() *Rollout {
+	if x != nil {
+		return x.Rollout
+	}
+	return nil
+}
+
+type WatchRolloutRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Domain        string                 `protobuf:"bytes,1,opt,name=domain,proto3" json:"domain,omitempty"`
+	Rule          string                 `protobuf:"bytes,2,opt,name=rule,proto3" json:"rule,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WatchRolloutRequest) Reset() {
+	*x = WatchRolloutRequest{}
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[31]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WatchRolloutRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WatchRolloutRequest) ProtoMessage() {}
+
+func (x *WatchRolloutRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[31]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WatchRolloutRequest.ProtoReflect.Descriptor instead.
+func (*WatchRolloutRequest) Descriptor() ([]byte, []int) {
+	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{31}
+}
+
+func (x *WatchRolloutRequest) GetDomain() string {
+	if x != nil {
+		return x.Domain
+	}
+	return ""
+}
+
+func (x *WatchRolloutRequest) GetRule() string {
+	if x != nil {
+		return x.Rule
+	}
+	return ""
+}
+
+type WatchRolloutResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Rollout       *Rollout               `protobuf:"bytes,1,opt,name=rollout,proto3" json:"rollout,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WatchRolloutResponse) Reset() {
+	*x = WatchRolloutResponse{}
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[32]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WatchRolloutResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WatchRolloutResponse) ProtoMessage() {}
+
+func (x *WatchRolloutResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[32]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WatchRolloutResponse.ProtoReflect.Descriptor instead.
+func (*WatchRolloutResponse) Descriptor() ([]byte, []int) {
+	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{32}
+}
+
+func (x *WatchRolloutResponse) GetRollout() *Rollout {
+	if x != nil {
+		return x.Rollout
+	}
+	return nil
+}
+
+// Rollout is where the promotion of a rule stands.
+type Rollout struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Rule  *Rule                  `protobuf:"bytes,1,opt,name=rule,proto3" json:"rule,omitempty"`
+	// With a plan running, holding, paused, tripped, finishing or done; without one paused, shadow, partial, stable or
+	// deleted.
+	Standing string `protobuf:"bytes,2,opt,name=standing,proto3" json:"standing,omitempty"`
+	// Since when the rule stands so, and which revision made that.
+	Since    *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=since,proto3" json:"since,omitempty"`
+	Revision int64                  `protobuf:"varint,4,opt,name=revision,proto3" json:"revision,omitempty"`
+	// How many sidecars have acknowledged that, of how many that should, and those that have not.
+	Acked   int32    `protobuf:"varint,5,opt,name=acked,proto3" json:"acked,omitempty"`
+	Nodes   int32    `protobuf:"varint,6,opt,name=nodes,proto3" json:"nodes,omitempty"`
+	Unacked []string `protobuf:"bytes,7,rep,name=unacked,proto3" json:"unacked,omitempty"`
+	// What was counted since then. Absent without a candidate.
+	Evidence *Evidence        `protobuf:"bytes,8,opt,name=evidence,proto3" json:"evidence,omitempty"`
+	Versions []*VersionCounts `protobuf:"bytes,9,rep,name=versions,proto3" json:"versions,omitempty"`
+	// Requests of the last five minutes that the candidate decided, and that any version did.
+	Bound     int64 `protobuf:"varint,10,opt,name=bound,proto3" json:"bound,omitempty"`
+	BoundBoth int64 `protobuf:"varint,11,opt,name=bound_both,json=boundBoth,proto3" json:"bound_both,omitempty"`
+	// Absent where there is none.
+	Plan          *PlanState `protobuf:"bytes,12,opt,name=plan,proto3" json:"plan,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Rollout) Reset() {
+	*x = Rollout{}
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[33]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Rollout) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Rollout) ProtoMessage() {}
+
+func (x *Rollout) ProtoReflect() protoreflect.Message {
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[33]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Rollout.ProtoReflect.Descriptor instead.
+func (*Rollout) Descriptor() ([]byte, []int) {
+	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{33}
+}
+
+func (x *Rollout) GetRule() *Rule {
+	if x != nil {
+		return x.Rule
+	}
+	return nil
+}
+
+func (x *Rollout) GetStanding() string {
+	if x != nil {
+		return x.Standing
+	}
+	return ""
+}
+
+func (x *Rollout) GetSince() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Since
+	}
+	return nil
+}
+
+func (x *Rollout) GetRevision() int64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
+func (x *Rollout) GetAcked() int32 {
+	if x != nil {
+		return x.Acked
+	}
+	return 0
+}
+
+func (x *Rollout) GetNodes() int32 {
+	if x != nil {
+		return x.Nodes
+	}
+	return 0
+}
+
+func (x *Rollout) GetUnacked() []string {
+	if x != nil {
+		return x.Unacked
+	}
+	return nil
+}
+
+func (x *Rollout) GetEvidence() *Evidence {
+	if x != nil {
+		return x.Evidence
+	}
+	return nil
+}
+
+func (x *Rollout) GetVersions() []*VersionCounts {
+	if x != nil {
+		return x.Versions
+	}
+	return nil
+}
+
+func (x *Rollout) GetBound() int64 {
+	if x != nil {
+		return x.Bound
+	}
+	return 0
+}
+
+func (x *Rollout) GetBoundBoth() int64 {
+	if x != nil {
+		return x.BoundBoth
+	}
+	return 0
+}
+
+func (x *Rollout) GetPlan() *PlanState {
+	if x != nil {
+		return x.Plan
+	}
+	return nil
+}
+
+// Evidence is what a candidate does to callers, and would do. What it decides where it binds and what it only judges
+// elsewhere are taken together.
+type Evidence struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	From   *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=from,proto3" json:"from,omitempty"`
+	To     *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=to,proto3" json:"to,omitempty"`
+	Judged int64                  `protobuf:"varint,3,opt,name=judged,proto3" json:"judged,omitempty"`
+	// Of those judged: refused, or would be, where no other rule refuses as well.
+	Refusing int64 `protobuf:"varint,4,opt,name=refusing,proto3" json:"refusing,omitempty"`
+	// Would-be refusals that another rule shares: with any, all of this is an estimate.
+	Shared int64 `protobuf:"varint,5,opt,name=shared,proto3" json:"shared,omitempty"`
+	// Judged by the stable as well, and how the two differ.
+	Compared        int64 `protobuf:"varint,6,opt,name=compared,proto3" json:"compared,omitempty"`
+	NewlyRefused    int64 `protobuf:"varint,7,opt,name=newly_refused,json=newlyRefused,proto3" json:"newly_refused,omitempty"`
+	NoLongerRefused int64 `protobuf:"varint,8,opt,name=no_longer_refused,json=noLongerRefused,proto3" json:"no_longer_refused,omitempty"`
+	// refusing of judged, and newly less no longer refused of compared.
+	WouldRefuse   *Interval `protobuf:"bytes,9,opt,name=would_refuse,json=wouldRefuse,proto3" json:"would_refuse,omitempty"`
+	Delta         *Interval `protobuf:"bytes,10,opt,name=delta,proto3" json:"delta,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Evidence) Reset() {
+	*x = Evidence{}
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[34]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Evidence) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Evidence) ProtoMessage() {}
+
+func (x *Evidence) ProtoReflect() protoreflect.Message {
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[34]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Evidence.ProtoReflect.Descriptor instead.
+func (*Evidence) Descriptor() ([]byte, []int) {
+	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{34}
+}
+
+func (x *Evidence) GetFrom() *timestamppb.Timestamp {
+	if x != nil {
+		return x.From
+	}
+	return nil
+}
+
+func (x *Evidence) GetTo() *timestamppb.Timestamp {
+	if x != nil {
+		return x.To
+	}
+	return nil
+}
+
+func (x *Evidence) GetJudged() int64 {
+	if x != nil {
+		return x.Judged
+	}
+	return 0
+}
+
+func (x *Evidence) GetRefusing() int64 {
+	if x != nil {
+		return x.Refusing
+	}
+	return 0
+}
+
+func (x *Evidence) GetShared() int64 {
+	if x != nil {
+		return x.Shared
+	}
+	return 0
+}
+
+func (x *Evidence) GetCompared() int64 {
+	if x != nil {
+		return x.Compared
+	}
+	return 0
+}
+
+func (x *Evidence) GetNewlyRefused() int64 {
+	if x != nil {
+		return x.NewlyRefused
+	}
+	return 0
+}
+
+func (x *Evidence) GetNoLongerRefused() int64 {
+	if x != nil {
+		return x.NoLongerRefused
+	}
+	return 0
+}
+
+func (x *Evidence) GetWouldRefuse() *Interval {
+	if x != nil {
+		return x.WouldRefuse
+	}
+	return nil
+}
+
+func (x *Evidence) GetDelta() *Interval {
+	if x != nil {
+		return x.Delta
+	}
+	return nil
+}
+
+// Interval is a share with its 95 % interval, as a fraction.
+type Interval struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Estimate      float64                `protobuf:"fixed64,1,opt,name=estimate,proto3" json:"estimate,omitempty"`
+	Low           float64                `protobuf:"fixed64,2,opt,name=low,proto3" json:"low,omitempty"`
+	High          float64                `protobuf:"fixed64,3,opt,name=high,proto3" json:"high,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Interval) Reset() {
+	*x = Interval{}
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[35]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Interval) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Interval) ProtoMessage() {}
+
+func (x *Interval) ProtoReflect() protoreflect.Message {
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[35]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Interval.ProtoReflect.Descriptor instead.
+func (*Interval) Descriptor() ([]byte, []int) {
+	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{35}
+}
+
+func (x *Interval) GetEstimate() float64 {
+	if x != nil {
+		return x.Estimate
+	}
+	return 0
+}
+
+func (x *Interval) GetLow() float64 {
+	if x != nil {
+		return x.Low
+	}
+	return 0
+}
+
+func (x *Interval) GetHigh() float64 {
+	if x != nil {
+		return x.High
+	}
+	return 0
+}
+
+// VersionCounts is what was counted of one version.
+type VersionCounts struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Version int64                  `protobuf:"varint,1,opt,name=version,proto3" json:"version,omitempty"`
+	// stable, candidate or earlier.
+	Role string `protobuf:"bytes,2,opt,name=role,proto3" json:"role,omitempty"`
+	// Requests that it decided, and refused.
+	Bound   int64 `protobuf:"varint,3,opt,name=bound,proto3" json:"bound,omitempty"`
+	Refused int64 `protobuf:"varint,4,opt,name=refused,proto3" json:"refused,omitempty"`
+	// Requests that it only judged, and would have refused.
+	Judged        int64 `protobuf:"varint,5,opt,name=judged,proto3" json:"judged,omitempty"`
+	WouldRefuse   int64 `protobuf:"varint,6,opt,name=would_refuse,json=wouldRefuse,proto3" json:"would_refuse,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *VersionCounts) Reset() {
+	*x = VersionCounts{}
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[36]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *VersionCounts) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*VersionCounts) ProtoMessage() {}
+
+func (x *VersionCounts) ProtoReflect() protoreflect.Message {
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[36]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use VersionCounts.ProtoReflect.Descriptor instead.
+func (*VersionCounts) Descriptor() ([]byte, []int) {
+	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{36}
+}
+
+func (x *VersionCounts) GetVersion() int64 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
+}
+
+func (x *VersionCounts) GetRole() string {
+	if x != nil {
+		return x.Role
+	}
+	return ""
+}
+
+func (x *VersionCounts) GetBound() int64 {
+	if x != nil {
+		return x.Bound
+	}
+	return 0
+}
+
+func (x *VersionCounts) GetRefused() int64 {
+	if x != nil {
+		return x.Refused
+	}
+	return 0
+}
+
+func (x *VersionCounts) GetJudged() int64 {
+	if x != nil {
+		return x.Judged
+	}
+	return 0
+}
+
+func (x *VersionCounts) GetWouldRefuse() int64 {
+	if x != nil {
+		return x.WouldRefuse
+	}
+	return 0
+}
+
+type PlanState struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Steps []*PlanStep            `protobuf:"bytes,1,rep,name=steps,proto3" json:"steps,omitempty"`
+	// The step it is in, from 0.
+	Step        int32                `protobuf:"varint,2,opt,name=step,proto3" json:"step,omitempty"`
+	Elapsed     *durationpb.Duration `protobuf:"bytes,3,opt,name=elapsed,proto3" json:"elapsed,omitempty"`
+	Gates       []*GateState         `protobuf:"bytes,4,rep,name=gates,proto3" json:"gates,omitempty"`
+	MinRequests int64                `protobuf:"varint,5,opt,name=min_requests,json=minRequests,proto3" json:"min_requests,omitempty"`
+	OnTrip      string               `protobuf:"bytes,6,opt,name=on_trip,json=onTrip,proto3" json:"on_trip,omitempty"`
+	// Who started it, and the revision that did.
+	By       string `protobuf:"bytes,7,opt,name=by,proto3" json:"by,omitempty"`
+	Verified bool   `protobuf:"varint,8,opt,name=verified,proto3" json:"verified,omitempty"`
+	Begun    int64  `protobuf:"varint,9,opt,name=begun,proto3" json:"begun,omitempty"`
+	// What is missing for the next step beside time, in words.
+	Waits         []string `protobuf:"bytes,10,rep,name=waits,proto3" json:"waits,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PlanState) Reset() {
+	*x = PlanState{}
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[37]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PlanState) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PlanState) ProtoMessage() {}
+
+func (x *PlanState) ProtoReflect() protoreflect.Message {
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[37]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PlanState.ProtoReflect.Descriptor instead.
+func (*PlanState) Descriptor() ([]byte, []int) {
+	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{37}
+}
+
+func (x *PlanState) GetSteps() []*PlanStep {
+	if x != nil {
+		return x.Steps
+	}
+	return nil
+}
+
+func (x *PlanState) GetStep() int32 {
+	if x != nil {
+		return x.Step
+	}
+	return 0
+}
+
+func (x *PlanState) GetElapsed() *durationpb.Duration {
+	if x != nil {
+		return x.Elapsed
+	}
+	return nil
+}
+
+func (x *PlanState) GetGates() []*GateState {
+	if x != nil {
+		return x.Gates
+	}
+	return nil
+}
+
+func (x *PlanState) GetMinRequests() int64 {
+	if x != nil {
+		return x.MinRequests
+	}
+	return 0
+}
+
+func (x *PlanState) GetOnTrip() string {
+	if x != nil {
+		return x.OnTrip
+	}
+	return ""
+}
+
+func (x *PlanState) GetBy() string {
+	if x != nil {
+		return x.By
+	}
+	return ""
+}
+
+func (x *PlanState) GetVerified() bool {
+	if x != nil {
+		return x.Verified
+	}
+	return false
+}
+
+func (x *PlanState) GetBegun() int64 {
+	if x != nil {
+		return x.Begun
+	}
+	return 0
+}
+
+func (x *PlanState) GetWaits() []string {
+	if x != nil {
+		return x.Waits
+	}
+	return nil
+}
+
+type PlanStep struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// 0 is shadow.
+	Percent uint32 `protobuf:"varint,1,opt,name=percent,proto3" json:"percent,omitempty"`
+	// At least; absent of the last one.
+	Hold          *durationpb.Duration `protobuf:"bytes,2,opt,name=hold,proto3" json:"hold,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PlanStep) Reset() {
+	*x = PlanStep{}
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[38]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PlanStep) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PlanStep) ProtoMessage() {}
+
+func (x *PlanStep) ProtoReflect() protoreflect.Message {
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[38]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PlanStep.ProtoReflect.Descriptor instead.
+func (*PlanStep) Descriptor() ([]byte, []int) {
+	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{38}
+}
+
+func (x *PlanStep) GetPercent() uint32 {
+	if x != nil {
+		return x.Percent
+	}
+	return 0
+}
+
+func (x *PlanStep) GetHold() *durationpb.Duration {
+	if x != nil {
+		return x.Hold
+	}
+	return nil
+}
+
+type GateState struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// maxWouldRefuse or maxDelta.
+	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// In hundredths of a percent.
+	Limit uint32 `protobuf:"varint,2,opt,name=limit,proto3" json:"limit,omitempty"`
+	// pass, tripped or undecided.
+	Verdict string    `protobuf:"bytes,3,opt,name=verdict,proto3" json:"verdict,omitempty"`
+	Is      *Interval `protobuf:"bytes,4,opt,name=is,proto3" json:"is,omitempty"`
+	// How many requests that is of.
+	Of            int64 `protobuf:"varint,5,opt,name=of,proto3" json:"of,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GateState) Reset() {
+	*x = GateState{}
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[39]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GateState) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GateState) ProtoMessage() {}
+
+func (x *GateState) ProtoReflect() protoreflect.Message {
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[39]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GateState.ProtoReflect.Descriptor instead.
+func (*GateState) Descriptor() ([]byte, []int) {
+	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{39}
+}
+
+func (x *GateState) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *GateState) GetLimit() uint32 {
+	if x != nil {
+		return x.Limit
+	}
+	return 0
+}
+
+func (x *GateState) GetVerdict() string {
+	if x != nil {
+		return x.Verdict
+	}
+	return ""
+}
+
+func (x *GateState) GetIs() *Interval {
+	if x != nil {
+		return x.Is
+	}
+	return nil
+}
+
+func (x *GateState) GetOf() int64 {
+	if x != nil {
+		return x.Of
+	}
+	return 0
+}
+
 type Version struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Number int64                  `protobuf:"varint,1,opt,name=number,proto3" json:"number,omitempty"`
@@ -1859,7 +2769,7 @@ type Version struct {
 
 func (x *Version) Reset() {
 	*x = Version{}
-	mi := &file_web_api_adminpb_admin_proto_msgTypes[29]
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1871,7 +2781,7 @@ func (x *Version) String() string {
 func (*Version) ProtoMessage() {}
 
 func (x *Version) ProtoReflect() protoreflect.Message {
-	mi := &file_web_api_adminpb_admin_proto_msgTypes[29]
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1884,7 +2794,7 @@ func (x *Version) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Version.ProtoReflect.Descriptor instead.
 func (*Version) Descriptor() ([]byte, []int) {
-	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{29}
+	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *Version) GetNumber() int64 {
@@ -1911,7 +2821,7 @@ type ListDomainsRequest struct {
 
 func (x *ListDomainsRequest) Reset() {
 	*x = ListDomainsRequest{}
-	mi := &file_web_api_adminpb_admin_proto_msgTypes[30]
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1923,7 +2833,7 @@ func (x *ListDomainsRequest) String() string {
 func (*ListDomainsRequest) ProtoMessage() {}
 
 func (x *ListDomainsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_web_api_adminpb_admin_proto_msgTypes[30]
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1936,7 +2846,7 @@ func (x *ListDomainsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListDomainsRequest.ProtoReflect.Descriptor instead.
 func (*ListDomainsRequest) Descriptor() ([]byte, []int) {
-	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{30}
+	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *ListDomainsRequest) GetDomain() string {
@@ -1955,7 +2865,7 @@ type ListDomainsResponse struct {
 
 func (x *ListDomainsResponse) Reset() {
 	*x = ListDomainsResponse{}
-	mi := &file_web_api_adminpb_admin_proto_msgTypes[31]
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1967,7 +2877,7 @@ func (x *ListDomainsResponse) String() string {
 func (*ListDomainsResponse) ProtoMessage() {}
 
 func (x *ListDomainsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_web_api_adminpb_admin_proto_msgTypes[31]
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1980,7 +2890,7 @@ func (x *ListDomainsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListDomainsResponse.ProtoReflect.Descriptor instead.
 func (*ListDomainsResponse) Descriptor() ([]byte, []int) {
-	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{31}
+	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *ListDomainsResponse) GetDomains() []*Domain {
@@ -2008,7 +2918,7 @@ type Domain struct {
 
 func (x *Domain) Reset() {
 	*x = Domain{}
-	mi := &file_web_api_adminpb_admin_proto_msgTypes[32]
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2020,7 +2930,7 @@ func (x *Domain) String() string {
 func (*Domain) ProtoMessage() {}
 
 func (x *Domain) ProtoReflect() protoreflect.Message {
-	mi := &file_web_api_adminpb_admin_proto_msgTypes[32]
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2033,7 +2943,7 @@ func (x *Domain) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Domain.ProtoReflect.Descriptor instead.
 func (*Domain) Descriptor() ([]byte, []int) {
-	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{32}
+	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *Domain) GetName() string {
@@ -2089,7 +2999,7 @@ type Exemption struct {
 
 func (x *Exemption) Reset() {
 	*x = Exemption{}
-	mi := &file_web_api_adminpb_admin_proto_msgTypes[33]
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2101,7 +3011,7 @@ func (x *Exemption) String() string {
 func (*Exemption) ProtoMessage() {}
 
 func (x *Exemption) ProtoReflect() protoreflect.Message {
-	mi := &file_web_api_adminpb_admin_proto_msgTypes[33]
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2114,7 +3024,7 @@ func (x *Exemption) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Exemption.ProtoReflect.Descriptor instead.
 func (*Exemption) Descriptor() ([]byte, []int) {
-	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{33}
+	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *Exemption) GetName() string {
@@ -2143,7 +3053,7 @@ type FreezeState struct {
 
 func (x *FreezeState) Reset() {
 	*x = FreezeState{}
-	mi := &file_web_api_adminpb_admin_proto_msgTypes[34]
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2155,7 +3065,7 @@ func (x *FreezeState) String() string {
 func (*FreezeState) ProtoMessage() {}
 
 func (x *FreezeState) ProtoReflect() protoreflect.Message {
-	mi := &file_web_api_adminpb_admin_proto_msgTypes[34]
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2168,7 +3078,7 @@ func (x *FreezeState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FreezeState.ProtoReflect.Descriptor instead.
 func (*FreezeState) Descriptor() ([]byte, []int) {
-	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{34}
+	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *FreezeState) GetRule() string {
@@ -2204,7 +3114,7 @@ type ListOverridesRequest struct {
 
 func (x *ListOverridesRequest) Reset() {
 	*x = ListOverridesRequest{}
-	mi := &file_web_api_adminpb_admin_proto_msgTypes[35]
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2216,7 +3126,7 @@ func (x *ListOverridesRequest) String() string {
 func (*ListOverridesRequest) ProtoMessage() {}
 
 func (x *ListOverridesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_web_api_adminpb_admin_proto_msgTypes[35]
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2229,7 +3139,7 @@ func (x *ListOverridesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListOverridesRequest.ProtoReflect.Descriptor instead.
 func (*ListOverridesRequest) Descriptor() ([]byte, []int) {
-	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{35}
+	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *ListOverridesRequest) GetDomain() string {
@@ -2262,7 +3172,7 @@ type ListOverridesResponse struct {
 
 func (x *ListOverridesResponse) Reset() {
 	*x = ListOverridesResponse{}
-	mi := &file_web_api_adminpb_admin_proto_msgTypes[36]
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2274,7 +3184,7 @@ func (x *ListOverridesResponse) String() string {
 func (*ListOverridesResponse) ProtoMessage() {}
 
 func (x *ListOverridesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_web_api_adminpb_admin_proto_msgTypes[36]
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2287,7 +3197,7 @@ func (x *ListOverridesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListOverridesResponse.ProtoReflect.Descriptor instead.
 func (*ListOverridesResponse) Descriptor() ([]byte, []int) {
-	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{36}
+	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *ListOverridesResponse) GetOverrides() []*Override {
@@ -2311,7 +3221,7 @@ type Override struct {
 
 func (x *Override) Reset() {
 	*x = Override{}
-	mi := &file_web_api_adminpb_admin_proto_msgTypes[37]
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2323,7 +3233,7 @@ func (x *Override) String() string {
 func (*Override) ProtoMessage() {}
 
 func (x *Override) ProtoReflect() protoreflect.Message {
-	mi := &file_web_api_adminpb_admin_proto_msgTypes[37]
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2336,7 +3246,7 @@ func (x *Override) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Override.ProtoReflect.Descriptor instead.
 func (*Override) Descriptor() ([]byte, []int) {
-	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{37}
+	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *Override) GetRule() string {
@@ -2384,7 +3294,7 @@ type HistoryRequest struct {
 
 func (x *HistoryRequest) Reset() {
 	*x = HistoryRequest{}
-	mi := &file_web_api_adminpb_admin_proto_msgTypes[38]
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2396,7 +3306,7 @@ func (x *HistoryRequest) String() string {
 func (*HistoryRequest) ProtoMessage() {}
 
 func (x *HistoryRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_web_api_adminpb_admin_proto_msgTypes[38]
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2409,7 +3319,7 @@ func (x *HistoryRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryRequest.ProtoReflect.Descriptor instead.
 func (*HistoryRequest) Descriptor() ([]byte, []int) {
-	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{38}
+	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *HistoryRequest) GetDomain() string {
@@ -2435,7 +3345,7 @@ type HistoryResponse struct {
 
 func (x *HistoryResponse) Reset() {
 	*x = HistoryResponse{}
-	mi := &file_web_api_adminpb_admin_proto_msgTypes[39]
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2447,7 +3357,7 @@ func (x *HistoryResponse) String() string {
 func (*HistoryResponse) ProtoMessage() {}
 
 func (x *HistoryResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_web_api_adminpb_admin_proto_msgTypes[39]
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2460,7 +3370,7 @@ func (x *HistoryResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryResponse.ProtoReflect.Descriptor instead.
 func (*HistoryResponse) Descriptor() ([]byte, []int) {
-	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{39}
+	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *HistoryResponse) GetEntries() []*HistoryEntry {
@@ -2489,7 +3399,7 @@ type HistoryEntry struct {
 
 func (x *HistoryEntry) Reset() {
 	*x = HistoryEntry{}
-	mi := &file_web_api_adminpb_admin_proto_msgTypes[40]
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2501,7 +3411,7 @@ func (x *HistoryEntry) String() string {
 func (*HistoryEntry) ProtoMessage() {}
 
 func (x *HistoryEntry) ProtoReflect() protoreflect.Message {
-	mi := &file_web_api_adminpb_admin_proto_msgTypes[40]
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2514,7 +3424,7 @@ func (x *HistoryEntry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryEntry.ProtoReflect.Descriptor instead.
 func (*HistoryEntry) Descriptor() ([]byte, []int) {
-	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{40}
+	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *HistoryEntry) GetRevision() int64 {
@@ -2604,7 +3514,7 @@ type ListAuditRequest struct {
 
 func (x *ListAuditRequest) Reset() {
 	*x = ListAuditRequest{}
-	mi := &file_web_api_adminpb_admin_proto_msgTypes[41]
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2616,7 +3526,7 @@ func (x *ListAuditRequest) String() string {
 func (*ListAuditRequest) ProtoMessage() {}
 
 func (x *ListAuditRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_web_api_adminpb_admin_proto_msgTypes[41]
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2629,7 +3539,7 @@ func (x *ListAuditRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAuditRequest.ProtoReflect.Descriptor instead.
 func (*ListAuditRequest) Descriptor() ([]byte, []int) {
-	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{41}
+	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *ListAuditRequest) GetDomain() string {
@@ -2672,7 +3582,7 @@ type ListAuditResponse struct {
 
 func (x *ListAuditResponse) Reset() {
 	*x = ListAuditResponse{}
-	mi := &file_web_api_adminpb_admin_proto_msgTypes[42]
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2684,7 +3594,7 @@ func (x *ListAuditResponse) String() string {
 func (*ListAuditResponse) ProtoMessage() {}
 
 func (x *ListAuditResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_web_api_adminpb_admin_proto_msgTypes[42]
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2697,7 +3607,7 @@ func (x *ListAuditResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAuditResponse.ProtoReflect.Descriptor instead.
 func (*ListAuditResponse) Descriptor() ([]byte, []int) {
-	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{42}
+	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *ListAuditResponse) GetRecords() []*Record {
@@ -2748,7 +3658,7 @@ type Record struct {
 
 func (x *Record) Reset() {
 	*x = Record{}
-	mi := &file_web_api_adminpb_admin_proto_msgTypes[43]
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2760,7 +3670,7 @@ func (x *Record) String() string {
 func (*Record) ProtoMessage() {}
 
 func (x *Record) ProtoReflect() protoreflect.Message {
-	mi := &file_web_api_adminpb_admin_proto_msgTypes[43]
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2773,7 +3683,7 @@ func (x *Record) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Record.ProtoReflect.Descriptor instead.
 func (*Record) Descriptor() ([]byte, []int) {
-	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{43}
+	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *Record) GetNumber() int64 {
@@ -2884,7 +3794,7 @@ type ListNodesRequest struct {
 
 func (x *ListNodesRequest) Reset() {
 	*x = ListNodesRequest{}
-	mi := &file_web_api_adminpb_admin_proto_msgTypes[44]
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2896,7 +3806,7 @@ func (x *ListNodesRequest) String() string {
 func (*ListNodesRequest) ProtoMessage() {}
 
 func (x *ListNodesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_web_api_adminpb_admin_proto_msgTypes[44]
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2909,7 +3819,7 @@ func (x *ListNodesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListNodesRequest.ProtoReflect.Descriptor instead.
 func (*ListNodesRequest) Descriptor() ([]byte, []int) {
-	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{44}
+	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *ListNodesRequest) GetDomain() string {
@@ -2928,7 +3838,7 @@ type ListNodesResponse struct {
 
 func (x *ListNodesResponse) Reset() {
 	*x = ListNodesResponse{}
-	mi := &file_web_api_adminpb_admin_proto_msgTypes[45]
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2940,7 +3850,7 @@ func (x *ListNodesResponse) String() string {
 func (*ListNodesResponse) ProtoMessage() {}
 
 func (x *ListNodesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_web_api_adminpb_admin_proto_msgTypes[45]
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2953,7 +3863,7 @@ func (x *ListNodesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListNodesResponse.ProtoReflect.Descriptor instead.
 func (*ListNodesResponse) Descriptor() ([]byte, []int) {
-	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{45}
+	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *ListNodesResponse) GetNodes() []*Node {
@@ -2992,7 +3902,7 @@ type Node struct {
 
 func (x *Node) Reset() {
 	*x = Node{}
-	mi := &file_web_api_adminpb_admin_proto_msgTypes[46]
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3004,7 +3914,7 @@ func (x *Node) String() string {
 func (*Node) ProtoMessage() {}
 
 func (x *Node) ProtoReflect() protoreflect.Message {
-	mi := &file_web_api_adminpb_admin_proto_msgTypes[46]
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3017,7 +3927,7 @@ func (x *Node) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Node.ProtoReflect.Descriptor instead.
 func (*Node) Descriptor() ([]byte, []int) {
-	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{46}
+	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *Node) GetId() string {
@@ -3127,7 +4037,7 @@ type DescribeNodeRequest struct {
 
 func (x *DescribeNodeRequest) Reset() {
 	*x = DescribeNodeRequest{}
-	mi := &file_web_api_adminpb_admin_proto_msgTypes[47]
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3139,7 +4049,7 @@ func (x *DescribeNodeRequest) String() string {
 func (*DescribeNodeRequest) ProtoMessage() {}
 
 func (x *DescribeNodeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_web_api_adminpb_admin_proto_msgTypes[47]
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3152,7 +4062,7 @@ func (x *DescribeNodeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeNodeRequest.ProtoReflect.Descriptor instead.
 func (*DescribeNodeRequest) Descriptor() ([]byte, []int) {
-	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{47}
+	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *DescribeNodeRequest) GetId() string {
@@ -3173,7 +4083,7 @@ type DescribeNodeResponse struct {
 
 func (x *DescribeNodeResponse) Reset() {
 	*x = DescribeNodeResponse{}
-	mi := &file_web_api_adminpb_admin_proto_msgTypes[48]
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3185,7 +4095,7 @@ func (x *DescribeNodeResponse) String() string {
 func (*DescribeNodeResponse) ProtoMessage() {}
 
 func (x *DescribeNodeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_web_api_adminpb_admin_proto_msgTypes[48]
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3198,7 +4108,7 @@ func (x *DescribeNodeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeNodeResponse.ProtoReflect.Descriptor instead.
 func (*DescribeNodeResponse) Descriptor() ([]byte, []int) {
-	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{48}
+	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *DescribeNodeResponse) GetNodes() []*Node {
@@ -3233,7 +4143,7 @@ type Lack struct {
 
 func (x *Lack) Reset() {
 	*x = Lack{}
-	mi := &file_web_api_adminpb_admin_proto_msgTypes[49]
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3245,7 +4155,7 @@ func (x *Lack) String() string {
 func (*Lack) ProtoMessage() {}
 
 func (x *Lack) ProtoReflect() protoreflect.Message {
-	mi := &file_web_api_adminpb_admin_proto_msgTypes[49]
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3258,7 +4168,7 @@ func (x *Lack) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Lack.ProtoReflect.Descriptor instead.
 func (*Lack) Descriptor() ([]byte, []int) {
-	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{49}
+	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *Lack) GetRule() string {
@@ -3306,7 +4216,7 @@ type AwaitRequest struct {
 
 func (x *AwaitRequest) Reset() {
 	*x = AwaitRequest{}
-	mi := &file_web_api_adminpb_admin_proto_msgTypes[50]
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3318,7 +4228,7 @@ func (x *AwaitRequest) String() string {
 func (*AwaitRequest) ProtoMessage() {}
 
 func (x *AwaitRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_web_api_adminpb_admin_proto_msgTypes[50]
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3331,7 +4241,7 @@ func (x *AwaitRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AwaitRequest.ProtoReflect.Descriptor instead.
 func (*AwaitRequest) Descriptor() ([]byte, []int) {
-	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{50}
+	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *AwaitRequest) GetDomain() string {
@@ -3359,7 +4269,7 @@ type AwaitResponse struct {
 
 func (x *AwaitResponse) Reset() {
 	*x = AwaitResponse{}
-	mi := &file_web_api_adminpb_admin_proto_msgTypes[51]
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3371,7 +4281,7 @@ func (x *AwaitResponse) String() string {
 func (*AwaitResponse) ProtoMessage() {}
 
 func (x *AwaitResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_web_api_adminpb_admin_proto_msgTypes[51]
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3384,7 +4294,7 @@ func (x *AwaitResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AwaitResponse.ProtoReflect.Descriptor instead.
 func (*AwaitResponse) Descriptor() ([]byte, []int) {
-	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{51}
+	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *AwaitResponse) GetNodes() []*Node {
@@ -3411,7 +4321,7 @@ type ReplaceLineageRequest struct {
 
 func (x *ReplaceLineageRequest) Reset() {
 	*x = ReplaceLineageRequest{}
-	mi := &file_web_api_adminpb_admin_proto_msgTypes[52]
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3423,7 +4333,7 @@ func (x *ReplaceLineageRequest) String() string {
 func (*ReplaceLineageRequest) ProtoMessage() {}
 
 func (x *ReplaceLineageRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_web_api_adminpb_admin_proto_msgTypes[52]
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3436,7 +4346,7 @@ func (x *ReplaceLineageRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplaceLineageRequest.ProtoReflect.Descriptor instead.
 func (*ReplaceLineageRequest) Descriptor() ([]byte, []int) {
-	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{52}
+	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *ReplaceLineageRequest) GetLineage() string {
@@ -3461,7 +4371,7 @@ type ReplaceLineageResponse struct {
 
 func (x *ReplaceLineageResponse) Reset() {
 	*x = ReplaceLineageResponse{}
-	mi := &file_web_api_adminpb_admin_proto_msgTypes[53]
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3473,7 +4383,7 @@ func (x *ReplaceLineageResponse) String() string {
 func (*ReplaceLineageResponse) ProtoMessage() {}
 
 func (x *ReplaceLineageResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_web_api_adminpb_admin_proto_msgTypes[53]
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3486,7 +4396,7 @@ func (x *ReplaceLineageResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplaceLineageResponse.ProtoReflect.Descriptor instead.
 func (*ReplaceLineageResponse) Descriptor() ([]byte, []int) {
-	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{53}
+	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{64}
 }
 
 type CreateCredentialRequest struct {
@@ -3508,7 +4418,7 @@ type CreateCredentialRequest struct {
 
 func (x *CreateCredentialRequest) Reset() {
 	*x = CreateCredentialRequest{}
-	mi := &file_web_api_adminpb_admin_proto_msgTypes[54]
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3520,7 +4430,7 @@ func (x *CreateCredentialRequest) String() string {
 func (*CreateCredentialRequest) ProtoMessage() {}
 
 func (x *CreateCredentialRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_web_api_adminpb_admin_proto_msgTypes[54]
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3533,7 +4443,7 @@ func (x *CreateCredentialRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateCredentialRequest.ProtoReflect.Descriptor instead.
 func (*CreateCredentialRequest) Descriptor() ([]byte, []int) {
-	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{54}
+	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *CreateCredentialRequest) GetName() string {
@@ -3589,7 +4499,7 @@ type CreateCredentialResponse struct {
 
 func (x *CreateCredentialResponse) Reset() {
 	*x = CreateCredentialResponse{}
-	mi := &file_web_api_adminpb_admin_proto_msgTypes[55]
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3601,7 +4511,7 @@ func (x *CreateCredentialResponse) String() string {
 func (*CreateCredentialResponse) ProtoMessage() {}
 
 func (x *CreateCredentialResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_web_api_adminpb_admin_proto_msgTypes[55]
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3614,7 +4524,7 @@ func (x *CreateCredentialResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateCredentialResponse.ProtoReflect.Descriptor instead.
 func (*CreateCredentialResponse) Descriptor() ([]byte, []int) {
-	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{55}
+	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *CreateCredentialResponse) GetCredential() *Credential {
@@ -3639,7 +4549,7 @@ type ListCredentialsRequest struct {
 
 func (x *ListCredentialsRequest) Reset() {
 	*x = ListCredentialsRequest{}
-	mi := &file_web_api_adminpb_admin_proto_msgTypes[56]
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3651,7 +4561,7 @@ func (x *ListCredentialsRequest) String() string {
 func (*ListCredentialsRequest) ProtoMessage() {}
 
 func (x *ListCredentialsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_web_api_adminpb_admin_proto_msgTypes[56]
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3664,7 +4574,7 @@ func (x *ListCredentialsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListCredentialsRequest.ProtoReflect.Descriptor instead.
 func (*ListCredentialsRequest) Descriptor() ([]byte, []int) {
-	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{56}
+	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{67}
 }
 
 type ListCredentialsResponse struct {
@@ -3676,7 +4586,7 @@ type ListCredentialsResponse struct {
 
 func (x *ListCredentialsResponse) Reset() {
 	*x = ListCredentialsResponse{}
-	mi := &file_web_api_adminpb_admin_proto_msgTypes[57]
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3688,7 +4598,7 @@ func (x *ListCredentialsResponse) String() string {
 func (*ListCredentialsResponse) ProtoMessage() {}
 
 func (x *ListCredentialsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_web_api_adminpb_admin_proto_msgTypes[57]
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3701,7 +4611,7 @@ func (x *ListCredentialsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListCredentialsResponse.ProtoReflect.Descriptor instead.
 func (*ListCredentialsResponse) Descriptor() ([]byte, []int) {
-	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{57}
+	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *ListCredentialsResponse) GetCredentials() []*Credential {
@@ -3728,7 +4638,7 @@ type Credential struct {
 
 func (x *Credential) Reset() {
 	*x = Credential{}
-	mi := &file_web_api_adminpb_admin_proto_msgTypes[58]
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3740,7 +4650,7 @@ func (x *Credential) String() string {
 func (*Credential) ProtoMessage() {}
 
 func (x *Credential) ProtoReflect() protoreflect.Message {
-	mi := &file_web_api_adminpb_admin_proto_msgTypes[58]
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3753,7 +4663,7 @@ func (x *Credential) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Credential.ProtoReflect.Descriptor instead.
 func (*Credential) Descriptor() ([]byte, []int) {
-	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{58}
+	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *Credential) GetId() string {
@@ -3822,7 +4732,7 @@ type RevokeCredentialRequest struct {
 
 func (x *RevokeCredentialRequest) Reset() {
 	*x = RevokeCredentialRequest{}
-	mi := &file_web_api_adminpb_admin_proto_msgTypes[59]
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3834,7 +4744,7 @@ func (x *RevokeCredentialRequest) String() string {
 func (*RevokeCredentialRequest) ProtoMessage() {}
 
 func (x *RevokeCredentialRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_web_api_adminpb_admin_proto_msgTypes[59]
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3847,7 +4757,7 @@ func (x *RevokeCredentialRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevokeCredentialRequest.ProtoReflect.Descriptor instead.
 func (*RevokeCredentialRequest) Descriptor() ([]byte, []int) {
-	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{59}
+	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *RevokeCredentialRequest) GetId() string {
@@ -3872,7 +4782,7 @@ type RevokeCredentialResponse struct {
 
 func (x *RevokeCredentialResponse) Reset() {
 	*x = RevokeCredentialResponse{}
-	mi := &file_web_api_adminpb_admin_proto_msgTypes[60]
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3884,7 +4794,7 @@ func (x *RevokeCredentialResponse) String() string {
 func (*RevokeCredentialResponse) ProtoMessage() {}
 
 func (x *RevokeCredentialResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_web_api_adminpb_admin_proto_msgTypes[60]
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3897,7 +4807,7 @@ func (x *RevokeCredentialResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevokeCredentialResponse.ProtoReflect.Descriptor instead.
 func (*RevokeCredentialResponse) Descriptor() ([]byte, []int) {
-	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{60}
+	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{71}
 }
 
 var File_web_api_adminpb_admin_proto protoreflect.FileDescriptor
@@ -3942,12 +4852,18 @@ const file_web_api_adminpb_admin_proto_rawDesc = "" +
 	"\x04rule\x18\x01 \x01(\tR\x04rule\x12\x16\n" +
 	"\x06before\x18\x02 \x01(\tR\x06before\x12\x14\n" +
 	"\x05after\x18\x03 \x01(\tR\x05after\x12\x1a\n" +
-	"\bwarnings\x18\x04 \x03(\tR\bwarnings\"v\n" +
+	"\bwarnings\x18\x04 \x03(\tR\bwarnings\"\xec\x01\n" +
 	"\x0ePromoteRequest\x12\x16\n" +
 	"\x06domain\x18\x01 \x01(\tR\x06domain\x12\x12\n" +
 	"\x04rule\x18\x02 \x01(\tR\x04rule\x12\x0e\n" +
 	"\x02to\x18\x03 \x01(\rR\x02to\x12(\n" +
-	"\x03why\x18\x04 \x01(\v2\x16.headgate.admin.v1.WhyR\x03why\"G\n" +
+	"\x03why\x18\x04 \x01(\v2\x16.headgate.admin.v1.WhyR\x03why\x12\x12\n" +
+	"\x04next\x18\x05 \x01(\bR\x04next\x12\x12\n" +
+	"\x04plan\x18\x06 \x01(\tR\x04plan\x12\x14\n" +
+	"\x05gates\x18\a \x03(\tR\x05gates\x12\x17\n" +
+	"\aon_trip\x18\b \x01(\tR\x06onTrip\x12\x1d\n" +
+	"\n" +
+	"force_gate\x18\t \x01(\bR\tforceGate\"G\n" +
 	"\x0fPromoteResponse\x124\n" +
 	"\aoutcome\x18\x01 \x01(\v2\x1a.headgate.admin.v1.OutcomeR\aoutcome\"|\n" +
 	"\fPauseRequest\x12\x16\n" +
@@ -4013,7 +4929,7 @@ const file_web_api_adminpb_admin_proto_rawDesc = "" +
 	"\x10ListRulesRequest\x12\x16\n" +
 	"\x06domain\x18\x01 \x01(\tR\x06domain\"B\n" +
 	"\x11ListRulesResponse\x12-\n" +
-	"\x05rules\x18\x01 \x03(\v2\x17.headgate.admin.v1.RuleR\x05rules\"\x89\x03\n" +
+	"\x05rules\x18\x01 \x03(\v2\x17.headgate.admin.v1.RuleR\x05rules\"\x9d\x03\n" +
 	"\x04Rule\x12\x16\n" +
 	"\x06domain\x18\x01 \x01(\tR\x06domain\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x10\n" +
@@ -4027,7 +4943,77 @@ const file_web_api_adminpb_admin_proto_rawDesc = "" +
 	"\toverrides\x18\n" +
 	" \x01(\x05R\toverrides\x12=\n" +
 	"\ffrozen_until\x18\v \x01(\v2\x1a.google.protobuf.TimestampR\vfrozenUntil\x12\x14\n" +
-	"\x05state\x18\f \x01(\tR\x05state\"5\n" +
+	"\x05state\x18\f \x01(\tR\x05state\x12\x12\n" +
+	"\x04plan\x18\r \x01(\tR\x04plan\"?\n" +
+	"\x11GetRolloutRequest\x12\x16\n" +
+	"\x06domain\x18\x01 \x01(\tR\x06domain\x12\x12\n" +
+	"\x04rule\x18\x02 \x01(\tR\x04rule\"J\n" +
+	"\x12GetRolloutResponse\x124\n" +
+	"\arollout\x18\x01 \x01(\v2\x1a.headgate.admin.v1.RolloutR\arollout\"A\n" +
+	"\x13WatchRolloutRequest\x12\x16\n" +
+	"\x06domain\x18\x01 \x01(\tR\x06domain\x12\x12\n" +
+	"\x04rule\x18\x02 \x01(\tR\x04rule\"L\n" +
+	"\x14WatchRolloutResponse\x124\n" +
+	"\arollout\x18\x01 \x01(\v2\x1a.headgate.admin.v1.RolloutR\arollout\"\xc4\x03\n" +
+	"\aRollout\x12+\n" +
+	"\x04rule\x18\x01 \x01(\v2\x17.headgate.admin.v1.RuleR\x04rule\x12\x1a\n" +
+	"\bstanding\x18\x02 \x01(\tR\bstanding\x120\n" +
+	"\x05since\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\x12\x1a\n" +
+	"\brevision\x18\x04 \x01(\x03R\brevision\x12\x14\n" +
+	"\x05acked\x18\x05 \x01(\x05R\x05acked\x12\x14\n" +
+	"\x05nodes\x18\x06 \x01(\x05R\x05nodes\x12\x18\n" +
+	"\aunacked\x18\a \x03(\tR\aunacked\x127\n" +
+	"\bevidence\x18\b \x01(\v2\x1b.headgate.admin.v1.EvidenceR\bevidence\x12<\n" +
+	"\bversions\x18\t \x03(\v2 .headgate.admin.v1.VersionCountsR\bversions\x12\x14\n" +
+	"\x05bound\x18\n" +
+	" \x01(\x03R\x05bound\x12\x1d\n" +
+	"\n" +
+	"bound_both\x18\v \x01(\x03R\tboundBoth\x120\n" +
+	"\x04plan\x18\f \x01(\v2\x1c.headgate.admin.v1.PlanStateR\x04plan\"\x92\x03\n" +
+	"\bEvidence\x12.\n" +
+	"\x04from\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x04from\x12*\n" +
+	"\x02to\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x02to\x12\x16\n" +
+	"\x06judged\x18\x03 \x01(\x03R\x06judged\x12\x1a\n" +
+	"\brefusing\x18\x04 \x01(\x03R\brefusing\x12\x16\n" +
+	"\x06shared\x18\x05 \x01(\x03R\x06shared\x12\x1a\n" +
+	"\bcompared\x18\x06 \x01(\x03R\bcompared\x12#\n" +
+	"\rnewly_refused\x18\a \x01(\x03R\fnewlyRefused\x12*\n" +
+	"\x11no_longer_refused\x18\b \x01(\x03R\x0fnoLongerRefused\x12>\n" +
+	"\fwould_refuse\x18\t \x01(\v2\x1b.headgate.admin.v1.IntervalR\vwouldRefuse\x121\n" +
+	"\x05delta\x18\n" +
+	" \x01(\v2\x1b.headgate.admin.v1.IntervalR\x05delta\"L\n" +
+	"\bInterval\x12\x1a\n" +
+	"\bestimate\x18\x01 \x01(\x01R\bestimate\x12\x10\n" +
+	"\x03low\x18\x02 \x01(\x01R\x03low\x12\x12\n" +
+	"\x04high\x18\x03 \x01(\x01R\x04high\"\xa8\x01\n" +
+	"\rVersionCounts\x12\x18\n" +
+	"\aversion\x18\x01 \x01(\x03R\aversion\x12\x12\n" +
+	"\x04role\x18\x02 \x01(\tR\x04role\x12\x14\n" +
+	"\x05bound\x18\x03 \x01(\x03R\x05bound\x12\x18\n" +
+	"\arefused\x18\x04 \x01(\x03R\arefused\x12\x16\n" +
+	"\x06judged\x18\x05 \x01(\x03R\x06judged\x12!\n" +
+	"\fwould_refuse\x18\x06 \x01(\x03R\vwouldRefuse\"\xcf\x02\n" +
+	"\tPlanState\x121\n" +
+	"\x05steps\x18\x01 \x03(\v2\x1b.headgate.admin.v1.PlanStepR\x05steps\x12\x12\n" +
+	"\x04step\x18\x02 \x01(\x05R\x04step\x123\n" +
+	"\aelapsed\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\aelapsed\x122\n" +
+	"\x05gates\x18\x04 \x03(\v2\x1c.headgate.admin.v1.GateStateR\x05gates\x12!\n" +
+	"\fmin_requests\x18\x05 \x01(\x03R\vminRequests\x12\x17\n" +
+	"\aon_trip\x18\x06 \x01(\tR\x06onTrip\x12\x0e\n" +
+	"\x02by\x18\a \x01(\tR\x02by\x12\x1a\n" +
+	"\bverified\x18\b \x01(\bR\bverified\x12\x14\n" +
+	"\x05begun\x18\t \x01(\x03R\x05begun\x12\x14\n" +
+	"\x05waits\x18\n" +
+	" \x03(\tR\x05waits\"S\n" +
+	"\bPlanStep\x12\x18\n" +
+	"\apercent\x18\x01 \x01(\rR\apercent\x12-\n" +
+	"\x04hold\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x04hold\"\x8c\x01\n" +
+	"\tGateState\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
+	"\x05limit\x18\x02 \x01(\rR\x05limit\x12\x18\n" +
+	"\averdict\x18\x03 \x01(\tR\averdict\x12+\n" +
+	"\x02is\x18\x04 \x01(\v2\x1b.headgate.admin.v1.IntervalR\x02is\x12\x0e\n" +
+	"\x02of\x18\x05 \x01(\x03R\x02of\"5\n" +
 	"\aVersion\x12\x16\n" +
 	"\x06number\x18\x01 \x01(\x03R\x06number\x12\x12\n" +
 	"\x04spec\x18\x02 \x01(\tR\x04spec\",\n" +
@@ -4175,7 +5161,7 @@ const file_web_api_adminpb_admin_proto_rawDesc = "" +
 	"\x17RevokeCredentialRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x18\n" +
 	"\amessage\x18\x02 \x01(\tR\amessage\"\x1a\n" +
-	"\x18RevokeCredentialResponse2\xb1\x10\n" +
+	"\x18RevokeCredentialResponse2\xef\x11\n" +
 	"\fAdminService\x12M\n" +
 	"\x06WhoAmI\x12 .headgate.admin.v1.WhoAmIRequest\x1a!.headgate.admin.v1.WhoAmIResponse\x12J\n" +
 	"\x05Apply\x12\x1f.headgate.admin.v1.ApplyRequest\x1a .headgate.admin.v1.ApplyResponse\x12P\n" +
@@ -4188,7 +5174,10 @@ const file_web_api_adminpb_admin_proto_rawDesc = "" +
 	"\bUnfreeze\x12\".headgate.admin.v1.UnfreezeRequest\x1a#.headgate.admin.v1.UnfreezeResponse\x12\\\n" +
 	"\vSetOverride\x12%.headgate.admin.v1.SetOverrideRequest\x1a&.headgate.admin.v1.SetOverrideResponse\x12e\n" +
 	"\x0eDeleteOverride\x12(.headgate.admin.v1.DeleteOverrideRequest\x1a).headgate.admin.v1.DeleteOverrideResponse\x12V\n" +
-	"\tListRules\x12#.headgate.admin.v1.ListRulesRequest\x1a$.headgate.admin.v1.ListRulesResponse\x12\\\n" +
+	"\tListRules\x12#.headgate.admin.v1.ListRulesRequest\x1a$.headgate.admin.v1.ListRulesResponse\x12Y\n" +
+	"\n" +
+	"GetRollout\x12$.headgate.admin.v1.GetRolloutRequest\x1a%.headgate.admin.v1.GetRolloutResponse\x12a\n" +
+	"\fWatchRollout\x12&.headgate.admin.v1.WatchRolloutRequest\x1a'.headgate.admin.v1.WatchRolloutResponse0\x01\x12\\\n" +
 	"\vListDomains\x12%.headgate.admin.v1.ListDomainsRequest\x1a&.headgate.admin.v1.ListDomainsResponse\x12b\n" +
 	"\rListOverrides\x12'.headgate.admin.v1.ListOverridesRequest\x1a(.headgate.admin.v1.ListOverridesResponse\x12P\n" +
 	"\aHistory\x12!.headgate.admin.v1.HistoryRequest\x1a\".headgate.admin.v1.HistoryResponse\x12V\n" +
@@ -4213,7 +5202,7 @@ func file_web_api_adminpb_admin_proto_rawDescGZIP() []byte {
 	return file_web_api_adminpb_admin_proto_rawDescData
 }
 
-var file_web_api_adminpb_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 61)
+var file_web_api_adminpb_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 72)
 var file_web_api_adminpb_admin_proto_goTypes = []any{
 	(*Why)(nil),                      // 0: headgate.admin.v1.Why
 	(*WhoAmIRequest)(nil),            // 1: headgate.admin.v1.WhoAmIRequest
@@ -4244,44 +5233,55 @@ var file_web_api_adminpb_admin_proto_goTypes = []any{
 	(*ListRulesRequest)(nil),         // 26: headgate.admin.v1.ListRulesRequest
 	(*ListRulesResponse)(nil),        // 27: headgate.admin.v1.ListRulesResponse
 	(*Rule)(nil),                     // 28: headgate.admin.v1.Rule
-	(*Version)(nil),                  // 29: headgate.admin.v1.Version
-	(*ListDomainsRequest)(nil),       // 30: headgate.admin.v1.ListDomainsRequest
-	(*ListDomainsResponse)(nil),      // 31: headgate.admin.v1.ListDomainsResponse
-	(*Domain)(nil),                   // 32: headgate.admin.v1.Domain
-	(*Exemption)(nil),                // 33: headgate.admin.v1.Exemption
-	(*FreezeState)(nil),              // 34: headgate.admin.v1.FreezeState
-	(*ListOverridesRequest)(nil),     // 35: headgate.admin.v1.ListOverridesRequest
-	(*ListOverridesResponse)(nil),    // 36: headgate.admin.v1.ListOverridesResponse
-	(*Override)(nil),                 // 37: headgate.admin.v1.Override
-	(*HistoryRequest)(nil),           // 38: headgate.admin.v1.HistoryRequest
-	(*HistoryResponse)(nil),          // 39: headgate.admin.v1.HistoryResponse
-	(*HistoryEntry)(nil),             // 40: headgate.admin.v1.HistoryEntry
-	(*ListAuditRequest)(nil),         // 41: headgate.admin.v1.ListAuditRequest
-	(*ListAuditResponse)(nil),        // 42: headgate.admin.v1.ListAuditResponse
-	(*Record)(nil),                   // 43: headgate.admin.v1.Record
-	(*ListNodesRequest)(nil),         // 44: headgate.admin.v1.ListNodesRequest
-	(*ListNodesResponse)(nil),        // 45: headgate.admin.v1.ListNodesResponse
-	(*Node)(nil),                     // 46: headgate.admin.v1.Node
-	(*DescribeNodeRequest)(nil),      // 47: headgate.admin.v1.DescribeNodeRequest
-	(*DescribeNodeResponse)(nil),     // 48: headgate.admin.v1.DescribeNodeResponse
-	(*Lack)(nil),                     // 49: headgate.admin.v1.Lack
-	(*AwaitRequest)(nil),             // 50: headgate.admin.v1.AwaitRequest
-	(*AwaitResponse)(nil),            // 51: headgate.admin.v1.AwaitResponse
-	(*ReplaceLineageRequest)(nil),    // 52: headgate.admin.v1.ReplaceLineageRequest
-	(*ReplaceLineageResponse)(nil),   // 53: headgate.admin.v1.ReplaceLineageResponse
-	(*CreateCredentialRequest)(nil),  // 54: headgate.admin.v1.CreateCredentialRequest
-	(*CreateCredentialResponse)(nil), // 55: headgate.admin.v1.CreateCredentialResponse
-	(*ListCredentialsRequest)(nil),   // 56: headgate.admin.v1.ListCredentialsRequest
-	(*ListCredentialsResponse)(nil),  // 57: headgate.admin.v1.ListCredentialsResponse
-	(*Credential)(nil),               // 58: headgate.admin.v1.Credential
-	(*RevokeCredentialRequest)(nil),  // 59: headgate.admin.v1.RevokeCredentialRequest
-	(*RevokeCredentialResponse)(nil), // 60: headgate.admin.v1.RevokeCredentialResponse
-	(*timestamppb.Timestamp)(nil),    // 61: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),      // 62: google.protobuf.Duration
+	(*GetRolloutRequest)(nil),        // 29: headgate.admin.v1.GetRolloutRequest
+	(*GetRolloutResponse)(nil),       // 30: headgate.admin.v1.GetRolloutResponse
+	(*WatchRolloutRequest)(nil),      // 31: headgate.admin.v1.WatchRolloutRequest
+	(*WatchRolloutResponse)(nil),     // 32: headgate.admin.v1.WatchRolloutResponse
+	(*Rollout)(nil),                  // 33: headgate.admin.v1.Rollout
+	(*Evidence)(nil),                 // 34: headgate.admin.v1.Evidence
+	(*Interval)(nil),                 // 35: headgate.admin.v1.Interval
+	(*VersionCounts)(nil),            // 36: headgate.admin.v1.VersionCounts
+	(*PlanState)(nil),                // 37: headgate.admin.v1.PlanState
+	(*PlanStep)(nil),                 // 38: headgate.admin.v1.PlanStep
+	(*GateState)(nil),                // 39: headgate.admin.v1.GateState
+	(*Version)(nil),                  // 40: headgate.admin.v1.Version
+	(*ListDomainsRequest)(nil),       // 41: headgate.admin.v1.ListDomainsRequest
+	(*ListDomainsResponse)(nil),      // 42: headgate.admin.v1.ListDomainsResponse
+	(*Domain)(nil),                   // 43: headgate.admin.v1.Domain
+	(*Exemption)(nil),                // 44: headgate.admin.v1.Exemption
+	(*FreezeState)(nil),              // 45: headgate.admin.v1.FreezeState
+	(*ListOverridesRequest)(nil),     // 46: headgate.admin.v1.ListOverridesRequest
+	(*ListOverridesResponse)(nil),    // 47: headgate.admin.v1.ListOverridesResponse
+	(*Override)(nil),                 // 48: headgate.admin.v1.Override
+	(*HistoryRequest)(nil),           // 49: headgate.admin.v1.HistoryRequest
+	(*HistoryResponse)(nil),          // 50: headgate.admin.v1.HistoryResponse
+	(*HistoryEntry)(nil),             // 51: headgate.admin.v1.HistoryEntry
+	(*ListAuditRequest)(nil),         // 52: headgate.admin.v1.ListAuditRequest
+	(*ListAuditResponse)(nil),        // 53: headgate.admin.v1.ListAuditResponse
+	(*Record)(nil),                   // 54: headgate.admin.v1.Record
+	(*ListNodesRequest)(nil),         // 55: headgate.admin.v1.ListNodesRequest
+	(*ListNodesResponse)(nil),        // 56: headgate.admin.v1.ListNodesResponse
+	(*Node)(nil),                     // 57: headgate.admin.v1.Node
+	(*DescribeNodeRequest)(nil),      // 58: headgate.admin.v1.DescribeNodeRequest
+	(*DescribeNodeResponse)(nil),     // 59: headgate.admin.v1.DescribeNodeResponse
+	(*Lack)(nil),                     // 60: headgate.admin.v1.Lack
+	(*AwaitRequest)(nil),             // 61: headgate.admin.v1.AwaitRequest
+	(*AwaitResponse)(nil),            // 62: headgate.admin.v1.AwaitResponse
+	(*ReplaceLineageRequest)(nil),    // 63: headgate.admin.v1.ReplaceLineageRequest
+	(*ReplaceLineageResponse)(nil),   // 64: headgate.admin.v1.ReplaceLineageResponse
+	(*CreateCredentialRequest)(nil),  // 65: headgate.admin.v1.CreateCredentialRequest
+	(*CreateCredentialResponse)(nil), // 66: headgate.admin.v1.CreateCredentialResponse
+	(*ListCredentialsRequest)(nil),   // 67: headgate.admin.v1.ListCredentialsRequest
+	(*ListCredentialsResponse)(nil),  // 68: headgate.admin.v1.ListCredentialsResponse
+	(*Credential)(nil),               // 69: headgate.admin.v1.Credential
+	(*RevokeCredentialRequest)(nil),  // 70: headgate.admin.v1.RevokeCredentialRequest
+	(*RevokeCredentialResponse)(nil), // 71: headgate.admin.v1.RevokeCredentialResponse
+	(*timestamppb.Timestamp)(nil),    // 72: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),      // 73: google.protobuf.Duration
 }
 var file_web_api_adminpb_admin_proto_depIdxs = []int32{
-	61, // 0: headgate.admin.v1.WhoAmIResponse.expires:type_name -> google.protobuf.Timestamp
-	61, // 1: headgate.admin.v1.WhoAmIResponse.time:type_name -> google.protobuf.Timestamp
+	72, // 0: headgate.admin.v1.WhoAmIResponse.expires:type_name -> google.protobuf.Timestamp
+	72, // 1: headgate.admin.v1.WhoAmIResponse.time:type_name -> google.protobuf.Timestamp
 	3,  // 2: headgate.admin.v1.ApplyRequest.files:type_name -> headgate.admin.v1.File
 	0,  // 3: headgate.admin.v1.ApplyRequest.why:type_name -> headgate.admin.v1.Why
 	6,  // 4: headgate.admin.v1.ApplyResponse.outcomes:type_name -> headgate.admin.v1.Outcome
@@ -4296,94 +5296,114 @@ var file_web_api_adminpb_admin_proto_depIdxs = []int32{
 	6,  // 13: headgate.admin.v1.RollbackDomainResponse.outcome:type_name -> headgate.admin.v1.Outcome
 	0,  // 14: headgate.admin.v1.DeleteRequest.why:type_name -> headgate.admin.v1.Why
 	6,  // 15: headgate.admin.v1.DeleteResponse.outcome:type_name -> headgate.admin.v1.Outcome
-	62, // 16: headgate.admin.v1.FreezeRequest.for:type_name -> google.protobuf.Duration
+	73, // 16: headgate.admin.v1.FreezeRequest.for:type_name -> google.protobuf.Duration
 	0,  // 17: headgate.admin.v1.FreezeRequest.why:type_name -> headgate.admin.v1.Why
 	6,  // 18: headgate.admin.v1.FreezeResponse.outcome:type_name -> headgate.admin.v1.Outcome
 	0,  // 19: headgate.admin.v1.UnfreezeRequest.why:type_name -> headgate.admin.v1.Why
 	6,  // 20: headgate.admin.v1.UnfreezeResponse.outcome:type_name -> headgate.admin.v1.Outcome
-	61, // 21: headgate.admin.v1.SetOverrideRequest.until:type_name -> google.protobuf.Timestamp
+	72, // 21: headgate.admin.v1.SetOverrideRequest.until:type_name -> google.protobuf.Timestamp
 	0,  // 22: headgate.admin.v1.SetOverrideRequest.why:type_name -> headgate.admin.v1.Why
 	6,  // 23: headgate.admin.v1.SetOverrideResponse.outcome:type_name -> headgate.admin.v1.Outcome
 	0,  // 24: headgate.admin.v1.DeleteOverrideRequest.why:type_name -> headgate.admin.v1.Why
 	6,  // 25: headgate.admin.v1.DeleteOverrideResponse.outcome:type_name -> headgate.admin.v1.Outcome
 	28, // 26: headgate.admin.v1.ListRulesResponse.rules:type_name -> headgate.admin.v1.Rule
-	29, // 27: headgate.admin.v1.Rule.stable:type_name -> headgate.admin.v1.Version
-	29, // 28: headgate.admin.v1.Rule.candidate:type_name -> headgate.admin.v1.Version
-	61, // 29: headgate.admin.v1.Rule.frozen_until:type_name -> google.protobuf.Timestamp
-	32, // 30: headgate.admin.v1.ListDomainsResponse.domains:type_name -> headgate.admin.v1.Domain
-	33, // 31: headgate.admin.v1.Domain.exempt:type_name -> headgate.admin.v1.Exemption
-	34, // 32: headgate.admin.v1.Domain.freezes:type_name -> headgate.admin.v1.FreezeState
-	61, // 33: headgate.admin.v1.FreezeState.until:type_name -> google.protobuf.Timestamp
-	37, // 34: headgate.admin.v1.ListOverridesResponse.overrides:type_name -> headgate.admin.v1.Override
-	61, // 35: headgate.admin.v1.Override.until:type_name -> google.protobuf.Timestamp
-	40, // 36: headgate.admin.v1.HistoryResponse.entries:type_name -> headgate.admin.v1.HistoryEntry
-	29, // 37: headgate.admin.v1.HistoryEntry.stable:type_name -> headgate.admin.v1.Version
-	29, // 38: headgate.admin.v1.HistoryEntry.candidate:type_name -> headgate.admin.v1.Version
-	61, // 39: headgate.admin.v1.HistoryEntry.time:type_name -> google.protobuf.Timestamp
-	43, // 40: headgate.admin.v1.ListAuditResponse.records:type_name -> headgate.admin.v1.Record
-	61, // 41: headgate.admin.v1.Record.time:type_name -> google.protobuf.Timestamp
-	46, // 42: headgate.admin.v1.ListNodesResponse.nodes:type_name -> headgate.admin.v1.Node
-	61, // 43: headgate.admin.v1.Node.seen:type_name -> google.protobuf.Timestamp
-	46, // 44: headgate.admin.v1.DescribeNodeResponse.nodes:type_name -> headgate.admin.v1.Node
-	49, // 45: headgate.admin.v1.DescribeNodeResponse.lacks:type_name -> headgate.admin.v1.Lack
-	46, // 46: headgate.admin.v1.AwaitResponse.nodes:type_name -> headgate.admin.v1.Node
-	61, // 47: headgate.admin.v1.CreateCredentialRequest.expires:type_name -> google.protobuf.Timestamp
-	58, // 48: headgate.admin.v1.CreateCredentialResponse.credential:type_name -> headgate.admin.v1.Credential
-	58, // 49: headgate.admin.v1.ListCredentialsResponse.credentials:type_name -> headgate.admin.v1.Credential
-	61, // 50: headgate.admin.v1.Credential.created:type_name -> google.protobuf.Timestamp
-	61, // 51: headgate.admin.v1.Credential.expires:type_name -> google.protobuf.Timestamp
-	61, // 52: headgate.admin.v1.Credential.revoked:type_name -> google.protobuf.Timestamp
-	1,  // 53: headgate.admin.v1.AdminService.WhoAmI:input_type -> headgate.admin.v1.WhoAmIRequest
-	4,  // 54: headgate.admin.v1.AdminService.Apply:input_type -> headgate.admin.v1.ApplyRequest
-	8,  // 55: headgate.admin.v1.AdminService.Promote:input_type -> headgate.admin.v1.PromoteRequest
-	10, // 56: headgate.admin.v1.AdminService.Pause:input_type -> headgate.admin.v1.PauseRequest
-	12, // 57: headgate.admin.v1.AdminService.Rollback:input_type -> headgate.admin.v1.RollbackRequest
-	14, // 58: headgate.admin.v1.AdminService.RollbackDomain:input_type -> headgate.admin.v1.RollbackDomainRequest
-	16, // 59: headgate.admin.v1.AdminService.Delete:input_type -> headgate.admin.v1.DeleteRequest
-	18, // 60: headgate.admin.v1.AdminService.Freeze:input_type -> headgate.admin.v1.FreezeRequest
-	20, // 61: headgate.admin.v1.AdminService.Unfreeze:input_type -> headgate.admin.v1.UnfreezeRequest
-	22, // 62: headgate.admin.v1.AdminService.SetOverride:input_type -> headgate.admin.v1.SetOverrideRequest
-	24, // 63: headgate.admin.v1.AdminService.DeleteOverride:input_type -> headgate.admin.v1.DeleteOverrideRequest
-	26, // 64: headgate.admin.v1.AdminService.ListRules:input_type -> headgate.admin.v1.ListRulesRequest
-	30, // 65: headgate.admin.v1.AdminService.ListDomains:input_type -> headgate.admin.v1.ListDomainsRequest
-	35, // 66: headgate.admin.v1.AdminService.ListOverrides:input_type -> headgate.admin.v1.ListOverridesRequest
-	38, // 67: headgate.admin.v1.AdminService.History:input_type -> headgate.admin.v1.HistoryRequest
-	41, // 68: headgate.admin.v1.AdminService.ListAudit:input_type -> headgate.admin.v1.ListAuditRequest
-	44, // 69: headgate.admin.v1.AdminService.ListNodes:input_type -> headgate.admin.v1.ListNodesRequest
-	47, // 70: headgate.admin.v1.AdminService.DescribeNode:input_type -> headgate.admin.v1.DescribeNodeRequest
-	50, // 71: headgate.admin.v1.AdminService.Await:input_type -> headgate.admin.v1.AwaitRequest
-	52, // 72: headgate.admin.v1.AdminService.ReplaceLineage:input_type -> headgate.admin.v1.ReplaceLineageRequest
-	54, // 73: headgate.admin.v1.AdminService.CreateCredential:input_type -> headgate.admin.v1.CreateCredentialRequest
-	56, // 74: headgate.admin.v1.AdminService.ListCredentials:input_type -> headgate.admin.v1.ListCredentialsRequest
-	59, // 75: headgate.admin.v1.AdminService.RevokeCredential:input_type -> headgate.admin.v1.RevokeCredentialRequest
-	2,  // 76: headgate.admin.v1.AdminService.WhoAmI:output_type -> headgate.admin.v1.WhoAmIResponse
-	5,  // 77: headgate.admin.v1.AdminService.Apply:output_type -> headgate.admin.v1.ApplyResponse
-	9,  // 78: headgate.admin.v1.AdminService.Promote:output_type -> headgate.admin.v1.PromoteResponse
-	11, // 79: headgate.admin.v1.AdminService.Pause:output_type -> headgate.admin.v1.PauseResponse
-	13, // 80: headgate.admin.v1.AdminService.Rollback:output_type -> headgate.admin.v1.RollbackResponse
-	15, // 81: headgate.admin.v1.AdminService.RollbackDomain:output_type -> headgate.admin.v1.RollbackDomainResponse
-	17, // 82: headgate.admin.v1.AdminService.Delete:output_type -> headgate.admin.v1.DeleteResponse
-	19, // 83: headgate.admin.v1.AdminService.Freeze:output_type -> headgate.admin.v1.FreezeResponse
-	21, // 84: headgate.admin.v1.AdminService.Unfreeze:output_type -> headgate.admin.v1.UnfreezeResponse
-	23, // 85: headgate.admin.v1.AdminService.SetOverride:output_type -> headgate.admin.v1.SetOverrideResponse
-	25, // 86: headgate.admin.v1.AdminService.DeleteOverride:output_type -> headgate.admin.v1.DeleteOverrideResponse
-	27, // 87: headgate.admin.v1.AdminService.ListRules:output_type -> headgate.admin.v1.ListRulesResponse
-	31, // 88: headgate.admin.v1.AdminService.ListDomains:output_type -> headgate.admin.v1.ListDomainsResponse
-	36, // 89: headgate.admin.v1.AdminService.ListOverrides:output_type -> headgate.admin.v1.ListOverridesResponse
-	39, // 90: headgate.admin.v1.AdminService.History:output_type -> headgate.admin.v1.HistoryResponse
-	42, // 91: headgate.admin.v1.AdminService.ListAudit:output_type -> headgate.admin.v1.ListAuditResponse
-	45, // 92: headgate.admin.v1.AdminService.ListNodes:output_type -> headgate.admin.v1.ListNodesResponse
-	48, // 93: headgate.admin.v1.AdminService.DescribeNode:output_type -> headgate.admin.v1.DescribeNodeResponse
-	51, // 94: headgate.admin.v1.AdminService.Await:output_type -> headgate.admin.v1.AwaitResponse
-	53, // 95: headgate.admin.v1.AdminService.ReplaceLineage:output_type -> headgate.admin.v1.ReplaceLineageResponse
-	55, // 96: headgate.admin.v1.AdminService.CreateCredential:output_type -> headgate.admin.v1.CreateCredentialResponse
-	57, // 97: headgate.admin.v1.AdminService.ListCredentials:output_type -> headgate.admin.v1.ListCredentialsResponse
-	60, // 98: headgate.admin.v1.AdminService.RevokeCredential:output_type -> headgate.admin.v1.RevokeCredentialResponse
-	76, // [76:99] is the sub-list for method output_type
-	53, // [53:76] is the sub-list for method input_type
-	53, // [53:53] is the sub-list for extension type_name
-	53, // [53:53] is the sub-list for extension extendee
-	0,  // [0:53] is the sub-list for field type_name
+	40, // 27: headgate.admin.v1.Rule.stable:type_name -> headgate.admin.v1.Version
+	40, // 28: headgate.admin.v1.Rule.candidate:type_name -> headgate.admin.v1.Version
+	72, // 29: headgate.admin.v1.Rule.frozen_until:type_name -> google.protobuf.Timestamp
+	33, // 30: headgate.admin.v1.GetRolloutResponse.rollout:type_name -> headgate.admin.v1.Rollout
+	33, // 31: headgate.admin.v1.WatchRolloutResponse.rollout:type_name -> headgate.admin.v1.Rollout
+	28, // 32: headgate.admin.v1.Rollout.rule:type_name -> headgate.admin.v1.Rule
+	72, // 33: headgate.admin.v1.Rollout.since:type_name -> google.protobuf.Timestamp
+	34, // 34: headgate.admin.v1.Rollout.evidence:type_name -> headgate.admin.v1.Evidence
+	36, // 35: headgate.admin.v1.Rollout.versions:type_name -> headgate.admin.v1.VersionCounts
+	37, // 36: headgate.admin.v1.Rollout.plan:type_name -> headgate.admin.v1.PlanState
+	72, // 37: headgate.admin.v1.Evidence.from:type_name -> google.protobuf.Timestamp
+	72, // 38: headgate.admin.v1.Evidence.to:type_name -> google.protobuf.Timestamp
+	35, // 39: headgate.admin.v1.Evidence.would_refuse:type_name -> headgate.admin.v1.Interval
+	35, // 40: headgate.admin.v1.Evidence.delta:type_name -> headgate.admin.v1.Interval
+	38, // 41: headgate.admin.v1.PlanState.steps:type_name -> headgate.admin.v1.PlanStep
+	73, // 42: headgate.admin.v1.PlanState.elapsed:type_name -> google.protobuf.Duration
+	39, // 43: headgate.admin.v1.PlanState.gates:type_name -> headgate.admin.v1.GateState
+	73, // 44: headgate.admin.v1.PlanStep.hold:type_name -> google.protobuf.Duration
+	35, // 45: headgate.admin.v1.GateState.is:type_name -> headgate.admin.v1.Interval
+	43, // 46: headgate.admin.v1.ListDomainsResponse.domains:type_name -> headgate.admin.v1.Domain
+	44, // 47: headgate.admin.v1.Domain.exempt:type_name -> headgate.admin.v1.Exemption
+	45, // 48: headgate.admin.v1.Domain.freezes:type_name -> headgate.admin.v1.FreezeState
+	72, // 49: headgate.admin.v1.FreezeState.until:type_name -> google.protobuf.Timestamp
+	48, // 50: headgate.admin.v1.ListOverridesResponse.overrides:type_name -> headgate.admin.v1.Override
+	72, // 51: headgate.admin.v1.Override.until:type_name -> google.protobuf.Timestamp
+	51, // 52: headgate.admin.v1.HistoryResponse.entries:type_name -> headgate.admin.v1.HistoryEntry
+	40, // 53: headgate.admin.v1.HistoryEntry.stable:type_name -> headgate.admin.v1.Version
+	40, // 54: headgate.admin.v1.HistoryEntry.candidate:type_name -> headgate.admin.v1.Version
+	72, // 55: headgate.admin.v1.HistoryEntry.time:type_name -> google.protobuf.Timestamp
+	54, // 56: headgate.admin.v1.ListAuditResponse.records:type_name -> headgate.admin.v1.Record
+	72, // 57: headgate.admin.v1.Record.time:type_name -> google.protobuf.Timestamp
+	57, // 58: headgate.admin.v1.ListNodesResponse.nodes:type_name -> headgate.admin.v1.Node
+	72, // 59: headgate.admin.v1.Node.seen:type_name -> google.protobuf.Timestamp
+	57, // 60: headgate.admin.v1.DescribeNodeResponse.nodes:type_name -> headgate.admin.v1.Node
+	60, // 61: headgate.admin.v1.DescribeNodeResponse.lacks:type_name -> headgate.admin.v1.Lack
+	57, // 62: headgate.admin.v1.AwaitResponse.nodes:type_name -> headgate.admin.v1.Node
+	72, // 63: headgate.admin.v1.CreateCredentialRequest.expires:type_name -> google.protobuf.Timestamp
+	69, // 64: headgate.admin.v1.CreateCredentialResponse.credential:type_name -> headgate.admin.v1.Credential
+	69, // 65: headgate.admin.v1.ListCredentialsResponse.credentials:type_name -> headgate.admin.v1.Credential
+	72, // 66: headgate.admin.v1.Credential.created:type_name -> google.protobuf.Timestamp
+	72, // 67: headgate.admin.v1.Credential.expires:type_name -> google.protobuf.Timestamp
+	72, // 68: headgate.admin.v1.Credential.revoked:type_name -> google.protobuf.Timestamp
+	1,  // 69: headgate.admin.v1.AdminService.WhoAmI:input_type -> headgate.admin.v1.WhoAmIRequest
+	4,  // 70: headgate.admin.v1.AdminService.Apply:input_type -> headgate.admin.v1.ApplyRequest
+	8,  // 71: headgate.admin.v1.AdminService.Promote:input_type -> headgate.admin.v1.PromoteRequest
+	10, // 72: headgate.admin.v1.AdminService.Pause:input_type -> headgate.admin.v1.PauseRequest
+	12, // 73: headgate.admin.v1.AdminService.Rollback:input_type -> headgate.admin.v1.RollbackRequest
+	14, // 74: headgate.admin.v1.AdminService.RollbackDomain:input_type -> headgate.admin.v1.RollbackDomainRequest
+	16, // 75: headgate.admin.v1.AdminService.Delete:input_type -> headgate.admin.v1.DeleteRequest
+	18, // 76: headgate.admin.v1.AdminService.Freeze:input_type -> headgate.admin.v1.FreezeRequest
+	20, // 77: headgate.admin.v1.AdminService.Unfreeze:input_type -> headgate.admin.v1.UnfreezeRequest
+	22, // 78: headgate.admin.v1.AdminService.SetOverride:input_type -> headgate.admin.v1.SetOverrideRequest
+	24, // 79: headgate.admin.v1.AdminService.DeleteOverride:input_type -> headgate.admin.v1.DeleteOverrideRequest
+	26, // 80: headgate.admin.v1.AdminService.ListRules:input_type -> headgate.admin.v1.ListRulesRequest
+	29, // 81: headgate.admin.v1.AdminService.GetRollout:input_type -> headgate.admin.v1.GetRolloutRequest
+	31, // 82: headgate.admin.v1.AdminService.WatchRollout:input_type -> headgate.admin.v1.WatchRolloutRequest
+	41, // 83: headgate.admin.v1.AdminService.ListDomains:input_type -> headgate.admin.v1.ListDomainsRequest
+	46, // 84: headgate.admin.v1.AdminService.ListOverrides:input_type -> headgate.admin.v1.ListOverridesRequest
+	49, // 85: headgate.admin.v1.AdminService.History:input_type -> headgate.admin.v1.HistoryRequest
+	52, // 86: headgate.admin.v1.AdminService.ListAudit:input_type -> headgate.admin.v1.ListAuditRequest
+	55, // 87: headgate.admin.v1.AdminService.ListNodes:input_type -> headgate.admin.v1.ListNodesRequest
+	58, // 88: headgate.admin.v1.AdminService.DescribeNode:input_type -> headgate.admin.v1.DescribeNodeRequest
+	61, // 89: headgate.admin.v1.AdminService.Await:input_type -> headgate.admin.v1.AwaitRequest
+	63, // 90: headgate.admin.v1.AdminService.ReplaceLineage:input_type -> headgate.admin.v1.ReplaceLineageRequest
+	65, // 91: headgate.admin.v1.AdminService.CreateCredential:input_type -> headgate.admin.v1.CreateCredentialRequest
+	67, // 92: headgate.admin.v1.AdminService.ListCredentials:input_type -> headgate.admin.v1.ListCredentialsRequest
+	70, // 93: headgate.admin.v1.AdminService.RevokeCredential:input_type -> headgate.admin.v1.RevokeCredentialRequest
+	2,  // 94: headgate.admin.v1.AdminService.WhoAmI:output_type -> headgate.admin.v1.WhoAmIResponse
+	5,  // 95: headgate.admin.v1.AdminService.Apply:output_type -> headgate.admin.v1.ApplyResponse
+	9,  // 96: headgate.admin.v1.AdminService.Promote:output_type -> headgate.admin.v1.PromoteResponse
+	11, // 97: headgate.admin.v1.AdminService.Pause:output_type -> headgate.admin.v1.PauseResponse
+	13, // 98: headgate.admin.v1.AdminService.Rollback:output_type -> headgate.admin.v1.RollbackResponse
+	15, // 99: headgate.admin.v1.AdminService.RollbackDomain:output_type -> headgate.admin.v1.RollbackDomainResponse
+	17, // 100: headgate.admin.v1.AdminService.Delete:output_type -> headgate.admin.v1.DeleteResponse
+	19, // 101: headgate.admin.v1.AdminService.Freeze:output_type -> headgate.admin.v1.FreezeResponse
+	21, // 102: headgate.admin.v1.AdminService.Unfreeze:output_type -> headgate.admin.v1.UnfreezeResponse
+	23, // 103: headgate.admin.v1.AdminService.SetOverride:output_type -> headgate.admin.v1.SetOverrideResponse
+	25, // 104: headgate.admin.v1.AdminService.DeleteOverride:output_type -> headgate.admin.v1.DeleteOverrideResponse
+	27, // 105: headgate.admin.v1.AdminService.ListRules:output_type -> headgate.admin.v1.ListRulesResponse
+	30, // 106: headgate.admin.v1.AdminService.GetRollout:output_type -> headgate.admin.v1.GetRolloutResponse
+	32, // 107: headgate.admin.v1.AdminService.WatchRollout:output_type -> headgate.admin.v1.WatchRolloutResponse
+	42, // 108: headgate.admin.v1.AdminService.ListDomains:output_type -> headgate.admin.v1.ListDomainsResponse
+	47, // 109: headgate.admin.v1.AdminService.ListOverrides:output_type -> headgate.admin.v1.ListOverridesResponse
+	50, // 110: headgate.admin.v1.AdminService.History:output_type -> headgate.admin.v1.HistoryResponse
+	53, // 111: headgate.admin.v1.AdminService.ListAudit:output_type -> headgate.admin.v1.ListAuditResponse
+	56, // 112: headgate.admin.v1.AdminService.ListNodes:output_type -> headgate.admin.v1.ListNodesResponse
+	59, // 113: headgate.admin.v1.AdminService.DescribeNode:output_type -> headgate.admin.v1.DescribeNodeResponse
+	62, // 114: headgate.admin.v1.AdminService.Await:output_type -> headgate.admin.v1.AwaitResponse
+	64, // 115: headgate.admin.v1.AdminService.ReplaceLineage:output_type -> headgate.admin.v1.ReplaceLineageResponse
+	66, // 116: headgate.admin.v1.AdminService.CreateCredential:output_type -> headgate.admin.v1.CreateCredentialResponse
+	68, // 117: headgate.admin.v1.AdminService.ListCredentials:output_type -> headgate.admin.v1.ListCredentialsResponse
+	71, // 118: headgate.admin.v1.AdminService.RevokeCredential:output_type -> headgate.admin.v1.RevokeCredentialResponse
+	94, // [94:119] is the sub-list for method output_type
+	69, // [69:94] is the sub-list for method input_type
+	69, // [69:69] is the sub-list for extension type_name
+	69, // [69:69] is the sub-list for extension extendee
+	0,  // [0:69] is the sub-list for field type_name
 }
 
 func init() { file_web_api_adminpb_admin_proto_init() }
@@ -4397,7 +5417,7 @@ func file_web_api_adminpb_admin_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_web_api_adminpb_admin_proto_rawDesc), len(file_web_api_adminpb_admin_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   61,
+			NumMessages:   72,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -36,6 +36,8 @@ const (
 	AdminService_SetOverride_FullMethodName      = "/headgate.admin.v1.AdminService/SetOverride"
 	AdminService_DeleteOverride_FullMethodName   = "/headgate.admin.v1.AdminService/DeleteOverride"
 	AdminService_ListRules_FullMethodName        = "/headgate.admin.v1.AdminService/ListRules"
+	AdminService_GetRollout_FullMethodName       = "/headgate.admin.v1.AdminService/GetRollout"
+	AdminService_WatchRollout_FullMethodName     = "/headgate.admin.v1.AdminService/WatchRollout"
 	AdminService_ListDomains_FullMethodName      = "/headgate.admin.v1.AdminService/ListDomains"
 	AdminService_ListOverrides_FullMethodName    = "/headgate.admin.v1.AdminService/ListOverrides"
 	AdminService_History_FullMethodName          = "/headgate.admin.v1.AdminService/History"
@@ -58,7 +60,8 @@ type AdminServiceClient interface {
 	// Apply validates rule files as they were written and makes their specs the newest of their rules, all or nothing.
 	// Editor; operator for what takes effect at once: exemptions, shard, prune, enforce.
 	Apply(ctx context.Context, in *ApplyRequest, opts ...grpc.CallOption) (*ApplyResponse, error)
-	// Promote moves a candidate to a percentage of keys; at 100 % it becomes the stable, at 0 it is back in shadow. Operator.
+	// Promote moves a candidate to a percentage of keys; at 100 % it becomes the stable, at 0 it is back in shadow. Or it starts a
+	// plan that does so step by step, or takes its next step. Operator.
 	Promote(ctx context.Context, in *PromoteRequest, opts ...grpc.CallOption) (*PromoteResponse, error)
 	// Pause holds a candidate where it is, or lets it go on. Operator.
 	Pause(ctx context.Context, in *PauseRequest, opts ...grpc.CallOption) (*PauseResponse, error)
@@ -78,6 +81,10 @@ type AdminServiceClient interface {
 	DeleteOverride(ctx context.Context, in *DeleteOverrideRequest, opts ...grpc.CallOption) (*DeleteOverrideResponse, error)
 	// ListRules returns rules as they stand. Viewer.
 	ListRules(ctx context.Context, in *ListRulesRequest, opts ...grpc.CallOption) (*ListRulesResponse, error)
+	// GetRollout returns where the promotion of a rule stands, with its evidence. Viewer.
+	GetRollout(ctx context.Context, in *GetRolloutRequest, opts ...grpc.CallOption) (*GetRolloutResponse, error)
+	// WatchRollout streams the same, about once a second, for an hour at most. Viewer.
+	WatchRollout(ctx context.Context, in *WatchRolloutRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchRolloutResponse], error)
 	// ListDomains returns domains with their settings. Viewer.
 	ListDomains(ctx context.Context, in *ListDomainsRequest, opts ...grpc.CallOption) (*ListDomainsResponse, error)
 	// ListOverrides returns the overrides of a rule, or of one key of it. Viewer.
@@ -231,6 +238,35 @@ func (c *adminServiceClient) ListRules(ctx context.Context, in *ListRulesRequest
 	return out, nil
 }
 
+func (c *adminServiceClient) GetRollout(ctx context.Context, in *GetRolloutRequest, opts ...grpc.CallOption) (*GetRolloutResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(GetRolloutResponse)
+	err := c.cc.Invoke(ctx, AdminService_GetRollout_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *adminServiceClient) WatchRollout(ctx context.Context, in *WatchRolloutRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchRolloutResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &AdminService_ServiceDesc.Streams[0], AdminService_WatchRollout_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[WatchRolloutRequest, WatchRolloutResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type AdminService_WatchRolloutClient = grpc.ServerStreamingClient[WatchRolloutResponse]
+
 func (c *adminServiceClient) ListDomains(ctx context.Context, in *ListDomainsRequest, opts ...grpc.CallOption) (*ListDomainsResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(ListDomainsResponse)
@@ -293,7 +329,7 @@ func (c *adminServiceClient) DescribeNode(ctx context.Context, in *DescribeNodeR
 
 func (c *adminServiceClient) Await(ctx context.Context, in *AwaitRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[AwaitResponse], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	stream, err := c.cc.NewStream(ctx, &AdminService_ServiceDesc.Streams[0], AdminService_Await_FullMethodName, cOpts...)
+	stream, err := c.cc.NewStream(ctx, &AdminService_ServiceDesc.Streams[1], AdminService_Await_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -359,7 +395,8 @@ type AdminServiceServer interface {
 	// Apply validates rule files as they were written and makes their specs the newest of their rules, all or nothing.
 	// Editor; operator for what takes effect at once: exemptions, shard, prune, enforce.
 	Apply(context.Context, *ApplyRequest) (*ApplyResponse, error)
-	// Promote moves a candidate to a percentage of keys; at 100 % it becomes the stable, at 0 it is back in shadow. Operator.
+	// Promote moves a candidate to a percentage of keys; at 100 % it becomes the stable, at 0 it is back in shadow. Or it starts a
+	// plan that does so step by step, or takes its next step. Operator.
 	Promote(context.Context, *PromoteRequest) (*PromoteResponse, error)
 	// Pause holds a candidate where it is, or lets it go on. Operator.
 	Pause(context.Context, *PauseRequest) (*PauseResponse, error)
@@ -379,6 +416,10 @@ type AdminServiceServer interface {
 	DeleteOverride(context.Context, *DeleteOverrideRequest) (*DeleteOverrideResponse, error)
 	// ListRules returns rules as they stand. Viewer.
 	ListRules(context.Context, *ListRulesRequest) (*ListRulesResponse, error)
+	// GetRollout returns where the promotion of a rule stands, with its evidence. Viewer.
+	GetRollout(context.Context, *GetRolloutRequest) (*GetRolloutResponse, error)
+	// WatchRollout streams the same, about once a second, for an hour at most. Viewer.
+	WatchRollout(*WatchRolloutRequest, grpc.ServerStreamingServer[WatchRolloutResponse]) error
 	// ListDomains returns domains with their settings. Viewer.
 	ListDomains(context.Context, *ListDomainsRequest) (*ListDomainsResponse, error)
 	// ListOverrides returns the overrides of a rule, or of one key of it. Viewer.
@@ -447,6 +488,12 @@ func (UnimplementedAdminServiceServer) DeleteOverride(context.Context, *DeleteOv
 }
 func (UnimplementedAdminServiceServer) ListRules(context.Context, *ListRulesRequest) (*ListRulesResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListRules not implemented")
+}
+func (UnimplementedAdminServiceServer) GetRollout(context.Context, *GetRolloutRequest) (*GetRolloutResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method GetRollout not implemented")
+}
+func (UnimplementedAdminServiceServer) WatchRollout(*WatchRolloutRequest, grpc.ServerStreamingServer[WatchRolloutResponse]) error {
+	return status.Error(codes.Unimplemented, "method WatchRollout not implemented")
 }
 func (UnimplementedAdminServiceServer) ListDomains(context.Context, *ListDomainsRequest) (*ListDomainsResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListDomains not implemented")
@@ -718,6 +765,35 @@ func _AdminService_ListRules_Handler(srv interface{}, ctx context.Context, dec f
 	return interceptor(ctx, in, info, handler)
 }
 
+func _AdminService_GetRollout_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(GetRolloutRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServiceServer).GetRollout(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AdminService_GetRollout_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServiceServer).GetRollout(ctx, req.(*GetRolloutRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _AdminService_WatchRollout_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(WatchRolloutRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(AdminServiceServer).WatchRollout(m, &grpc.GenericServerStream[WatchRolloutRequest, WatchRolloutResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type AdminService_WatchRolloutServer = grpc.ServerStreamingServer[WatchRolloutResponse]
+
 func _AdminService_ListDomains_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(ListDomainsRequest)
 	if err := dec(in); err != nil {
@@ -965,6 +1041,10 @@ var AdminService_ServiceDesc = grpc.ServiceDesc{
 			Handler:    _AdminService_ListRules_Handler,
 		},
 		{
+			MethodName: "GetRollout",
+			Handler:    _AdminService_GetRollout_Handler,
+		},
+		{
 			MethodName: "ListDomains",
 			Handler:    _AdminService_ListDomains_Handler,
 		},
@@ -1006,6 +1086,11 @@ var AdminService_ServiceDesc = grpc.ServiceDesc{
 		},
 	},
 	Streams: []grpc.StreamDesc{
+		{
+			StreamName:    "WatchRollout",
+			Handler:       _AdminService_WatchRollout_Handler,
+			ServerStreams: true,
+		},
 		{
 			StreamName:    "Await",
 			Handler:       _AdminService_Await_Handler,
