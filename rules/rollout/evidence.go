@@ -3,6 +3,7 @@ package rollout
 import (
 	"context"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/headgate/headgate/rules"
@@ -83,7 +84,8 @@ func (e *Evidence) Words() string {
 }
 
 func intervalText(i tally.Interval) string {
-	return fmt.Sprintf("%.3g%% (95%%: %.3g%% to %.3g%%)", 100*i.Estimate, 100*i.Low, 100*i.High)
+	percent := func(f float64) float64 { return math.Round(1e6*f) / 1e4 }
+	return fmt.Sprintf("%.3g%% (95%%: %.3g%% to %.3g%%)", percent(i.Estimate), percent(i.Low), percent(i.High))
 }
 
 // Verdict is what a gate says.

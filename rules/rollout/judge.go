@@ -91,6 +91,8 @@ func (s *Situation) unacked() (list []string) {
 		case NodeSynced, NodeGone:
 		case NodeNacked:
 			list = append(list, fmt.Sprintf("sidecar %s refuses revision %d: %s", n.ID, n.Nacked, n.NackReason))
+		case NodeForeign, NodeAhead:
+			list = append(list, fmt.Sprintf("sidecar %s is %s: what it has is of another history", n.ID, n.State))
 		default:
 			list = append(list, fmt.Sprintf("sidecar %s is %s: it has not acknowledged revision %d", n.ID, n.State, s.Rule.Course.Revision))
 		}

@@ -183,7 +183,7 @@ func (p *planned) pass(d time.Duration) {
 }
 
 func (p *planned) tick() {
-	time.Sleep(tally.Span)
+	wait(tally.Span)
 	p.count()
 	p.report()
 }
@@ -310,3 +310,6 @@ func (m *mortal) Note(_ context.Context, r rollout.Record, key string) error {
 }
 
 var somebody = rollout.Why{Who: access.Local("bob"), Message: "I looked"}
+
+// wait moves the clock of the bubble.
+func wait(d time.Duration) { <-time.After(d) }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/headgate/headgate/rules"
 	"github.com/headgate/headgate/rules/rollout/access"
 	"github.com/headgate/headgate/web/api/adminpb"
 )
@@ -21,7 +22,7 @@ type lister func(ctx context.Context, a *app) []string
 // complete lets shells complete the names of what there is, in arguments and in flags.
 func (a *app) complete(root *cobra.Command) {
 	for _, path := range []string{
-		"promote", "abort", "pause", "resume", "rollback", "delete", "history", "inspect", "override set", "override list", "override delete",
+		"promote", "abort", "pause", "resume", "rollback", "delete", "history", "rollout status", "inspect", "override set", "override list", "override delete",
 	} {
 		a.completeArg(root, path, ruleNames)
 	}
@@ -45,7 +46,8 @@ func (a *app) complete(root *cobra.Command) {
 		a.completeFlag(cmd, "role", words(string(access.Viewer), string(access.Editor), string(access.Operator), string(access.Admin), string(access.Sidecar)))
 	}
 	promote, _, _ := root.Find([]string{"promote"})
-	a.completeFlag(promote, "to", words("1%", "10%", "50%", "100%"))
+	a.completeFlag(promote, "to", words("1%", "10%", "50%", "100%", stepNext))
+	a.completeFlag(promote, "on-trip", words(string(rules.TripPauses), string(rules.TripRollsBack)))
 	rollback, _, _ := root.Find([]string{"rollback"})
 	_ = rollback.RegisterFlagCompletionFunc("to", func(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
 		return a.named(cmd.Context(), typed, func(ctx context.Context, a *app) []string { return versionNames(ctx, a, args) })

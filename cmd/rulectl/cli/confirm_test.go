@@ -163,3 +163,28 @@ func TestOverrideAsksForARateThatIsTenfold(t *testing.T) {
 		t.Errorf("twice the limit: exit code %d, %q", code, said)
 	}
 }
+
+func TestPromoteShowsTheEvidenceAndAsksAtATerminal(t *testing.T) {
+	t.Parallel()
+	plane := setup(t)
+	plane.mustApply(t, oneRule)
+	code, _, said := atTerminal(t, plane.addr, answer("n\n"), "promote", "a/x", "--to", "1%")
+	if code != 7 || !strings.Contains(said, "no evidence: no request was judged since") || !strings.HasSuffix(said, "promote a/x to 1%? [y/N] rulectl: nothing was changed\n") {
+		t.Errorf("no: exit code %d, %q", code, said)
+	}
+	// Somebody promotes it while it is asked: what was looked at is not what would be changed.
+	somebody := &typed{text: strings.NewReader("y\n"), first: func() {
+		if _, err := plane.service.Promote(t.Context(), "a", "x", 5000, rollout.Why{Who: access.Local("somebody")}); err != nil {
+			t.Error(err)
+		}
+	}}
+	if code, _, said := atTerminal(t, plane.addr, somebody, "promote", "a/x", "--to", "1%"); code != 5 {
+		t.Errorf("overtaken: exit code %d, %q", code, said)
+	}
+	if code, _, said := atTerminal(t, plane.addr, answer("y\n"), "promote", "a/x", "--to", "60%"); code != 0 || plane.state(t) != "v1 at 60% with no stable version" {
+		t.Errorf("yes: exit code %d, %q; the rule is %s", code, said, plane.state(t))
+	}
+	if code, _, said := atTerminal(t, plane.addr, answer(""), "promote", "a/x", "--to", "70%", "--yes"); code != 0 || strings.Contains(said, "[y/N]") {
+		t.Errorf("--yes: exit code %d, %q", code, said)
+	}
+}

@@ -158,6 +158,7 @@ func (f *ruleFacts) text(now time.Time) string {
 	line("Owner:", said.Owner)
 	line("State:", r.GetState())
 	line("Cohort:", cohortText(r))
+	line("Plan:", r.GetPlan())
 	for _, freeze := range f.freezes() {
 		line("Frozen:", freeze.text(now))
 	}

@@ -111,6 +111,7 @@ type ruleItem struct {
 	Paused      bool   `json:"paused"`
 	Overrides   int32  `json:"overrides"` // that have not ended
 	FrozenUntil string `json:"frozenUntil,omitempty"`
+	Plan        string `json:"plan,omitempty"` // that it is under, in words
 }
 
 type versionItem struct {
@@ -123,6 +124,7 @@ func newRuleItem(r *adminpb.Rule) ruleItem {
 		Domain: r.GetDomain(), Name: r.GetName(), UID: r.GetUid(), Revision: r.GetRevision(), Stage: r.GetStage(),
 		Percent: float64(r.GetPercent()) / 100, Stable: newVersionItem(r.GetStable()), Candidate: newVersionItem(r.GetCandidate()),
 		State: r.GetState(), Paused: r.GetPaused(), Overrides: r.GetOverrides(), FrozenUntil: timeJSON(r.GetFrozenUntil()),
+		Plan: r.GetPlan(),
 	}
 }
 
@@ -133,6 +135,9 @@ func (r ruleItem) notes(now time.Time) []string {
 	var list []string
 	if until, err := time.Parse(time.RFC3339, r.FrozenUntil); err == nil {
 		list = append(list, fmt.Sprintf("❄ FROZEN until %s (%s left): it refuses nobody; see: rulectl get domains -d %s", when(until), left(until, now), r.Domain))
+	}
+	if r.Plan != "" {
+		list = append(list, fmt.Sprintf("⟳ PLAN: %s; see: rulectl rollout status %s", r.Plan, id))
 	}
 	if r.Paused {
 		list = append(list, "॥ PAUSED: it is not promoted; to go on: rulectl resume "+r.id())

@@ -20,10 +20,12 @@ var update = flag.Bool("update", false, "write the golden files and the referenc
 
 // volatile are the fields that differ from run to run, or from machine to machine.
 var volatile = regexp.MustCompile(`("(?:uid|time|seen|until|frozenUntil|created|expires|revoked|seal|id|token|actor|server|lineage|head|go|` +
-	`platform|key|before|after|text|name|overrideUntil|file|version)": ?)"(?:[^"\\]|\\.)*"`)
+	`platform|startedBy|key|before|after|text|name|overrideUntil|file|version)": ?)"(?:[^"\\]|\\.)*"`)
 
 // inTexts are such values within texts.
 var inTexts = regexp.MustCompile(`20\d\d-\d\d-\d\d[ T][0-9:]+Z|127\.0\.0\.1:\d+|/\S*/|override [0-9a-f]{8}\b`)
+
+var elapsed = regexp.MustCompile(`"elapsed": \d+`)
 
 // steady keeps those of them that a kind has with another meaning.
 var steady = map[string][]string{
@@ -141,6 +143,11 @@ func TestJSONIsWhatItWas(t *testing.T) {
 	}
 	check(golden{"Revision", 0, []string{"watch", "a", "--once", "--node", "w"}})
 	check(golden{"WatchEvent", 0, []string{"get", "rules", "a/login", "-w", "--timeout", "1s"}})
+	plane.tallies.judged.Store(1000)
+	plane.mustSave(t, "n1", "acked=4")
+	goldenRun(t, env, 0, "apply", "-f", path("next.yaml"), "--yes")
+	goldenRun(t, env, 0, "promote", "a/login", "--plan", "1% 1h, 100%", "--gate", "maxWouldRefuse 2%")
+	check(golden{"RolloutStatus", 0, []string{"rollout", "status", "a/login"}})
 	env["RULECTL_CONFIG"] = path("config.yaml")
 	check(golden{"ContextList", 0, []string{"config", "get-contexts"}}, golden{"Config", 0, []string{"config", "view"}})
 	for _, kind := range kinds(t) {
@@ -184,6 +191,7 @@ func checkGolden(t *testing.T, kind, got string) {
 		}
 		return `"` + name + `": "…"`
 	})
+	got = elapsed.ReplaceAllString(got, `"elapsed": "…"`)
 	got = inTexts.ReplaceAllStringFunc(got, func(text string) string {
 		if strings.HasPrefix(text, "/") && !strings.HasPrefix(text, os.TempDir()) {
 			return text

@@ -71,11 +71,11 @@ const (
 // marks are what status is marked with, always beside a word that says the same.
 var marks = map[string]struct{ ascii, colour string }{
 	"✔": {"+", green}, "✖": {"x", red}, "⚠": {"!", yellow}, "❄": {"*", red}, "॥": {"=", yellow}, "◌": {"o", yellow}, "•": {"-", ""},
-	"…": {"~", ""},
+	"…": {"~", ""}, "⟳": {"@", yellow}, "·": {".", ""},
 }
 
 // marked is a mark with the word behind it.
-var marked = regexp.MustCompile(`(✔|✖|⚠|❄|॥|◌|•|…)( \pL+)?`)
+var marked = regexp.MustCompile(`(✔|✖|⚠|❄|॥|◌|•|…|⟳|·)( \pL+)?`)
 
 // ours are the colours that tint gives.
 var ours = regexp.MustCompile(`\x1b\[(31|32|33|1|0)m`)

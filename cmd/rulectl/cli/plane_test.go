@@ -9,12 +9,14 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
 
 	"github.com/headgate/headgate/rules/rollout"
 	"github.com/headgate/headgate/rules/rollout/access"
+	"github.com/headgate/headgate/rules/tally"
 	"github.com/headgate/headgate/storage/sqlite"
 	"github.com/headgate/headgate/web/api"
 	"github.com/headgate/headgate/web/api/adminpb"
@@ -30,7 +32,31 @@ type controlPlane struct {
 	store   *sqlite.Store
 	service *rollout.Service
 	cache   *push.Cache
+	tallies *tallies
 	stop    func()
+}
+
+// tallies are what the sidecars counted of each rule: what its newest version judged, and would have refused.
+type tallies struct{ judged, refused, shared atomic.Int64 }
+
+func (c *tallies) Series(_ context.Context, q tally.Query) ([]tally.Point, error) {
+	if c.judged.Load() == 0 {
+		return nil, nil
+	}
+	one := tally.Point{Domain: q.Domain, UID: q.UIDs[0], Version: 1, Start: q.From}
+	two := one
+	two.Version = 2
+	one.Counts[tally.CellAllowed], one.Counts[tally.CellRefused+1] = c.judged.Load()-5, 5
+	two.Counts[tally.WhatIfCell(tally.WouldRefuse, tally.BesideAllowed, false)] = c.refused.Load()
+	two.Counts[tally.WhatIfCell(tally.WouldRefuse, tally.BesideAllowed, true)] = c.shared.Load()
+	two.Counts[tally.WhatIfCell(tally.WouldAllow, tally.BesideAllowed, false)] = c.judged.Load() - c.refused.Load() - c.shared.Load()
+	return []tally.Point{one, two}, nil
+}
+
+func (c *tallies) Sources(context.Context) ([]tally.SourceState, error) { return nil, nil }
+
+func (c *tallies) Missing(_ context.Context, _, _ time.Time) ([]tally.Missing, error) {
+	return nil, nil
 }
 
 func discardLog() *slog.Logger { return slog.New(slog.DiscardHandler) }
@@ -47,7 +73,8 @@ func start(dir string, d doors) (*controlPlane, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &controlPlane{store: store, service: rollout.NewService(store, time.Now)}
+	c := &controlPlane{store: store, tallies: &tallies{}}
+	c.service = rollout.NewService(store, time.Now).WithTallies(c.tallies)
 	options := auth.Options{Refused: c.service.Refused}
 	if d.auth {
 		options.Store = store

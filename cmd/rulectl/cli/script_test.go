@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"os"
 	"os/user"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -79,6 +80,16 @@ func id(ts *testscript.TestScript, _ bool, args []string) {
 // pushed waits until new streams get what was changed.
 func pushed(ts *testscript.TestScript, _ bool, _ []string) {
 	ts.Check(ts.Value(planeKey{}).(*controlPlane).pushed(context.Background())) //nolint:errcheck // a panic would name it
+}
+
+// counted sets what v2 of each rule judged, would have refused, and of what another rule refused as well: counted 1000 10 0.
+func counted(ts *testscript.TestScript, _ bool, args []string) {
+	c := ts.Value(planeKey{}).(*controlPlane).tallies //nolint:errcheck // a panic would name it
+	for i, into := range []*atomic.Int64{&c.judged, &c.refused, &c.shared} {
+		n, err := strconv.ParseInt(args[i], 10, 64)
+		ts.Check(err)
+		into.Store(n)
+	}
 }
 
 // edit copies a file with one text in place of another: edit FILE TO OLD NEW.
