@@ -18,7 +18,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 
-	"github.com/headgate/headgate/enforce"
+	"github.com/headgate/headgate/rules/tally"
 	"github.com/headgate/headgate/test/harness"
 	"github.com/headgate/headgate/xds/xdstest"
 )
@@ -115,7 +115,7 @@ func TestC27SeriesOfARuleExistFromItsAck(t *testing.T) {
 	revision := ledger.Put(t, "d", "0/s", "new", "other")
 	ledger.WaitNode(t, "n", "d", xdstest.Acked(revision))
 	var want []string
-	for _, outcome := range enforce.Outcomes {
+	for _, outcome := range tally.Outcomes() {
 		want = append(want, fmt.Sprintf(`headgate_decisions_total{domain="d",outcome="%s",rule="new",version="1"} 0`, outcome))
 	}
 	text := scrape(t, a.OpsAddr().String())

@@ -24,6 +24,7 @@ import (
 	"github.com/headgate/headgate/enforce/redislimit"
 	"github.com/headgate/headgate/enforce/rls"
 	"github.com/headgate/headgate/rules"
+	"github.com/headgate/headgate/rules/tally"
 )
 
 // spans makes the spans of a sidecar: one for each request of a door, and in it one for the decision. Nothing in them comes
@@ -179,7 +180,7 @@ func describe(span trace.Span, domain string, d *enforce.Decision) {
 // withoutStore reports whether the store did not answer for a version.
 func withoutStore(o enforce.VersionOutcome) bool {
 	switch o.Outcome {
-	case enforce.OutcomeFailedOpen, enforce.OutcomeFailedClosed, enforce.OutcomeLocalAllowed, enforce.OutcomeLocalRefused, enforce.OutcomeUnknown:
+	case tally.FailedOpen, tally.FailedClosed, tally.LocalAllowed, tally.LocalRefused, tally.Unknown:
 		return true
 	}
 	return false
