@@ -13,7 +13,7 @@ import (
 // Tallies is what the nodes counted, as far as a promotion looks at it.
 type Tallies interface {
 	Series(ctx context.Context, q tally.Query) ([]tally.Point, error)
-	Sources(ctx context.Context) ([]tally.SourceState, error)
+	Sources(ctx context.Context) ([]tally.Progress, error)
 	Missing(ctx context.Context, from, to time.Time) ([]tally.Missing, error)
 }
 

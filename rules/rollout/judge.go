@@ -18,7 +18,7 @@ type Situation struct {
 	Elapsed  time.Duration
 	Frozen   *rules.Freeze
 	Nodes    []NodeStatus // with respect to the revision of the step
-	Sources  []tally.SourceState
+	Sources  []tally.Progress
 	Missing  []tally.Missing
 	Evidence Evidence
 }
@@ -115,20 +115,20 @@ func (s *Situation) unreported() (list []string) {
 	}
 	for i := range s.Nodes {
 		n := &s.Nodes[i]
-		at := slices.IndexFunc(s.Sources, func(src tally.SourceState) bool { return src.Node == n.ID })
+		at := slices.IndexFunc(s.Sources, func(src tally.Progress) bool { return src.Node == n.ID })
 		switch {
-		case n.State == NodeGone && (at < 0 || s.Sources[at].Last || !n.Seen.After(c.Since)):
+		case n.State == NodeGone && (at < 0 || s.Sources[at].Stopped || !n.Seen.After(c.Since)):
 		case at < 0:
 			list = append(list, fmt.Sprintf("sidecar %s has reported nothing", n.ID))
 		case n.State == NodeGone:
-			list = append(list, fmt.Sprintf("sidecar %s went silent: what it counted after %s will not come", n.ID, s.Sources[at].Through.UTC().Format(timeText)))
-		case s.Sources[at].Through.Before(need):
-			list = append(list, fmt.Sprintf("sidecar %s has reported what it counted until %s", n.ID, s.Sources[at].Through.UTC().Format(timeText)))
+			list = append(list, fmt.Sprintf("sidecar %s went silent: what it counted after %s will not come", n.ID, s.Sources[at].Until.UTC().Format(timeText)))
+		case s.Sources[at].Until.Before(need):
+			list = append(list, fmt.Sprintf("sidecar %s has reported what it counted until %s", n.ID, s.Sources[at].Until.UTC().Format(timeText)))
 		}
 	}
 	for i := range s.Missing {
 		m := &s.Missing[i]
-		if slices.ContainsFunc(s.Nodes, func(n NodeStatus) bool { return n.ID == m.Node }) {
+		if m.To.After(c.Since) && slices.ContainsFunc(s.Nodes, func(n NodeStatus) bool { return n.ID == m.Node }) {
 			list = append(list, fmt.Sprintf("what sidecar %s counted from %s to %s is lost", m.Node, m.From.UTC().Format(timeText), m.To.UTC().Format(timeText)))
 		}
 	}

@@ -26,7 +26,7 @@ func good(t *testing.T) *rollout.Situation {
 			Domain: "d", Name: "r", Percent: 100, Stable: &rules.Version{Number: 1}, Candidate: &rules.Version{Number: 2},
 			Course: &rules.Course{Plan: plan, Since: noon, Revision: 7},
 		},
-		Sources:  []tally.SourceState{{Source: tally.Source{Node: "n1", Epoch: "e"}, Through: over}},
+		Sources:  []tally.Progress{{Source: tally.Source{Node: "n1", Epoch: "e"}, Until: over}},
 		Evidence: rollout.Evidence{From: noon, To: over, Judged: 5000, Refusing: 50, Compared: 5000, NewlyRefused: 40, NoLongerRefused: 30},
 	}
 }
@@ -50,25 +50,25 @@ func TestJudgeGoesOnOnlyWhenEverythingSpeaksForIt(t *testing.T) {
 		"pending":     {func(s *rollout.Situation) { node(s).State = rollout.NodePending }, rollout.PlanWaits, "n1 is pending: it has not acknowledged revision 7"},
 		"gone, with everything reported": {func(s *rollout.Situation) {
 			s.Nodes = append(s.Nodes, rollout.NodeStatus{Node: rollout.Node{ID: "n2", Seen: s.Now}, State: rollout.NodeGone})
-			s.Sources = append(s.Sources, tally.SourceState{Source: tally.Source{Node: "n2"}, Through: noon.Add(time.Minute), Last: true})
+			s.Sources = append(s.Sources, tally.Progress{Source: tally.Source{Node: "n2"}, Until: noon.Add(time.Minute), Stopped: true})
 		}, rollout.PlanAdvances, ""},
 		"gone without a word": {func(s *rollout.Situation) {
 			s.Nodes = append(s.Nodes, rollout.NodeStatus{Node: rollout.Node{ID: "n2", Seen: noon.Add(time.Minute)}, State: rollout.NodeGone})
-			s.Sources = append(s.Sources, tally.SourceState{Source: tally.Source{Node: "n2"}, Through: noon.Add(time.Minute)})
+			s.Sources = append(s.Sources, tally.Progress{Source: tally.Source{Node: "n2"}, Until: noon.Add(time.Minute)})
 		}, rollout.PlanWaits, "sidecar n2 went silent"},
 		"gone before the step": {func(s *rollout.Situation) {
 			s.Nodes = append(s.Nodes, rollout.NodeStatus{Node: rollout.Node{ID: "n2", Seen: noon}, State: rollout.NodeGone})
-			s.Sources = append(s.Sources, tally.SourceState{Source: tally.Source{Node: "n2"}, Through: noon})
+			s.Sources = append(s.Sources, tally.Progress{Source: tally.Source{Node: "n2"}, Until: noon})
 		}, rollout.PlanAdvances, ""},
 		"never reported":          {func(s *rollout.Situation) { s.Sources = nil }, rollout.PlanWaits, "n1 has reported nothing"},
-		"one window is not there": {func(s *rollout.Situation) { s.Sources[0].Through = s.Now.Add(-tally.Span) }, rollout.PlanWaits, "n1 has reported what it counted until"},
+		"one window is not there": {func(s *rollout.Situation) { s.Sources[0].Until = s.Now.Add(-tally.Span) }, rollout.PlanWaits, "n1 has reported what it counted until"},
 		"reports stopped after the step's time": {func(s *rollout.Situation) {
 			s.Now, s.Elapsed = s.Now.Add(time.Hour), s.Elapsed+time.Hour
 		}, rollout.PlanWaits, "n1 has reported what it counted until"},
 		"lost windows of another domain": {func(s *rollout.Situation) {
-			s.Missing = []tally.Missing{{Source: tally.Source{Node: "elsewhere"}}}
+			s.Missing = []tally.Missing{{Source: tally.Source{Node: "elsewhere"}, To: s.Now}}
 		}, rollout.PlanAdvances, ""},
-		"lost windows":     {func(s *rollout.Situation) { s.Missing = []tally.Missing{{Source: tally.Source{Node: "n1"}}} }, rollout.PlanWaits, "is lost"},
+		"lost windows":     {func(s *rollout.Situation) { s.Missing = []tally.Missing{{Source: tally.Source{Node: "n1"}, To: s.Now}} }, rollout.PlanWaits, "is lost"},
 		"little traffic":   {func(s *rollout.Situation) { s.Evidence.Judged = 99 }, rollout.PlanWaits, "v2 has judged 99 requests since 2026-11-29 12:00:00Z, of 100"},
 		"nearly too much":  {func(s *rollout.Situation) { s.Evidence.Refusing = 90 }, rollout.PlanWaits, "maxWouldRefuse 2%: undecided, it is 1.8%"},
 		"barely too much":  {func(s *rollout.Situation) { s.Evidence.Refusing = 110 }, rollout.PlanWaits, "maxWouldRefuse 2%: undecided, it is 2.2%"},

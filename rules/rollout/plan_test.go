@@ -551,8 +551,8 @@ func TestPercentagesOfAPlansLifeAreItsSteps(t *testing.T) {
 func (p *planned) wasReported(c *rules.Course) {
 	p.t.Helper()
 	for _, s := range p.tallies.sources {
-		if end := c.Since.Add(c.At().Hold); s.Through.Before(end) {
-			p.t.Fatalf("it left %s, which ended at %s, when %s had reported until %s", c, end, s.Node, s.Through)
+		if end := c.Since.Add(c.At().Hold); s.Until.Before(end) {
+			p.t.Fatalf("it left %s, which ended at %s, when %s had reported until %s", c, end, s.Node, s.Until)
 		}
 	}
 }

@@ -20,7 +20,7 @@ import (
 type counted struct {
 	mu      sync.Mutex
 	points  []tally.Point
-	sources []tally.SourceState
+	sources []tally.Progress
 	missing []tally.Missing
 }
 
@@ -35,7 +35,7 @@ func (c *counted) Series(_ context.Context, q tally.Query) (list []tally.Point, 
 	return list, nil
 }
 
-func (c *counted) Sources(context.Context) ([]tally.SourceState, error) {
+func (c *counted) Sources(context.Context) ([]tally.Progress, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return slices.Clone(c.sources), nil
@@ -149,8 +149,8 @@ func (p *planned) report() {
 		if p.silent[id] {
 			continue
 		}
-		state := tally.SourceState{Source: tally.Source{Node: id, Epoch: "e"}, Through: p.now().Truncate(tally.Span)}
-		if at := slices.IndexFunc(p.tallies.sources, func(s tally.SourceState) bool { return s.Node == id }); at >= 0 {
+		state := tally.Progress{Source: tally.Source{Node: id, Epoch: "e"}, Until: p.now().Truncate(tally.Span)}
+		if at := slices.IndexFunc(p.tallies.sources, func(s tally.Progress) bool { return s.Node == id }); at >= 0 {
 			p.tallies.sources[at] = state
 		} else {
 			p.tallies.sources = append(p.tallies.sources, state)

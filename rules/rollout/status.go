@@ -84,7 +84,7 @@ type noTallies struct{}
 
 func (noTallies) Series(context.Context, tally.Query) ([]tally.Point, error) { return nil, nil }
 
-func (noTallies) Sources(context.Context) ([]tally.SourceState, error) { return nil, nil }
+func (noTallies) Sources(context.Context) ([]tally.Progress, error) { return nil, nil }
 
 func (noTallies) Missing(_ context.Context, _, _ time.Time) ([]tally.Missing, error) { return nil, nil }
 

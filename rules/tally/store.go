@@ -34,8 +34,8 @@ type Store interface {
 	// numbers skip, and, when a node has begun another epoch, what the one before may not have lived to send.
 	Missing(ctx context.Context, from, to time.Time) ([]Missing, error)
 
-	// Sources returns the last source of each node, in the order of the nodes.
-	Sources(ctx context.Context) ([]SourceState, error)
+	// Sources returns how far each node's counts are stored, of its last source, in the order of the nodes.
+	Sources(ctx context.Context) ([]Progress, error)
 
 	// Prune removes what is older than it is kept, see [Keep].
 	Prune(ctx context.Context, now time.Time) error
@@ -76,13 +76,6 @@ func (s Step) Keep() time.Duration {
 type SourceWindows struct {
 	Source
 	Windows []Window
-}
-
-// SourceState is how far the counts of a source are stored.
-type SourceState struct {
-	Source
-	Through time.Time // when its last stored window ended; by the control plane's clock
-	Last    bool      // it was stopped: nothing comes after that window
 }
 
 // Birth is what is known of a rule and its versions.

@@ -235,6 +235,26 @@ func (s *Store) Stored(ctx context.Context, source tally.Source) (stored int64, 
 	return stored, nil
 }
 
+// Sources is part of tally.Store.
+func (s *Store) Sources(ctx context.Context) ([]tally.Progress, error) {
+	const read = `
+		SELECT DISTINCT ON (node) node, epoch, stored, began, until, stopped FROM sources
+		WHERE stored > 0 ORDER BY node, began DESC, epoch DESC`
+	rows, err := s.pool.Query(ctx, read)
+	if err != nil {
+		return nil, fail(ctx, "read how far nodes have reported", err)
+	}
+	list, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (p tally.Progress, err error) {
+		err = row.Scan(&p.Node, &p.Epoch, &p.Stored, &p.Began, &p.Until, &p.Stopped)
+		p.Began, p.Until = p.Began.UTC(), p.Until.UTC()
+		return p, err
+	})
+	if err != nil {
+		return nil, fail(ctx, "read how far nodes have reported", err)
+	}
+	return list, nil
+}
+
 // Births is part of tally.Store.
 func (s *Store) Births(ctx context.Context, uids []string) (map[string]tally.Birth, error) {
 	const read = `

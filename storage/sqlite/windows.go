@@ -189,6 +189,24 @@ func (s *Store) Stored(ctx context.Context, source tally.Source) (stored int64, 
 	return stored, nil
 }
 
+// Sources is part of tally.Store.
+func (s *Store) Sources(ctx context.Context) ([]tally.Progress, error) {
+	const read = `
+		SELECT node, epoch, stored, began, until, stopped FROM sources s
+		WHERE stored > 0 AND NOT EXISTS (SELECT 1 FROM sources n WHERE n.node = s.node AND (n.began, n.epoch) > (s.began, s.epoch))
+		ORDER BY node`
+	list, err := collect(ctx, s.read, read, nil, func(row scanner) (p tally.Progress, err error) {
+		var began, until int64
+		err = row.Scan(&p.Node, &p.Epoch, &p.Stored, &began, &until, &p.Stopped)
+		p.Began, p.Until = fromMicro(began), fromMicro(until)
+		return p, err
+	})
+	if err != nil {
+		return nil, s.fail(ctx, "read how far nodes have reported", err)
+	}
+	return list, nil
+}
+
 // Births is part of tally.Store.
 func (s *Store) Births(ctx context.Context, uids []string) (map[string]tally.Birth, error) {
 	const read = `

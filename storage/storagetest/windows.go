@@ -166,6 +166,29 @@ func killedNodesAreMissing(t *testing.T, f *fixture) {
 	wantMissing(t, f.store, tally.Missing{Source: second, From: window(8).End, To: window(8).End})
 }
 
+func lastSourcesAreKnown(t *testing.T, f *fixture) {
+	want := func(list ...tally.Progress) {
+		t.Helper()
+		got, err := f.store.Sources(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		wantSame(t, "sources", append([]tally.Progress{}, got...), append([]tally.Progress{}, list...))
+	}
+	want()
+	last := window(2)
+	last.Last = true
+	first, other := source("n2", "b"), source("n1", "x")
+	saveWindows(t, f.store, of(first, window(1), last), of(other, window(1)))
+	one := tally.Progress{Source: other, Stored: 1, Began: window(1).Start, Until: window(1).End}
+	want(one, tally.Progress{Source: first, Stored: 2, Began: window(1).Start, Until: last.End, Stopped: true})
+	again := window(5)
+	again.Number = 1
+	second := source("n2", "a")
+	saveWindows(t, f.store, of(second, again))
+	want(one, tally.Progress{Source: second, Stored: 1, Began: again.Start, Until: again.End})
+}
+
 // everyCell has another count in each cell.
 func everyCell(uid string, version, base int64) tally.VersionTally {
 	v := tally.VersionTally{Domain: "api", UID: uid, Version: version}

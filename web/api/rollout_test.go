@@ -31,7 +31,7 @@ func (j judged) Series(_ context.Context, q tally.Query) ([]tally.Point, error) 
 	return []tally.Point{p}, nil
 }
 
-func (judged) Sources(context.Context) ([]tally.SourceState, error) { return nil, nil }
+func (judged) Sources(context.Context) ([]tally.Progress, error) { return nil, nil }
 
 func (judged) Missing(_ context.Context, _, _ time.Time) ([]tally.Missing, error) { return nil, nil }
 

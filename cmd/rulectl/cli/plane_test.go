@@ -53,7 +53,7 @@ func (c *tallies) Series(_ context.Context, q tally.Query) ([]tally.Point, error
 	return []tally.Point{one, two}, nil
 }
 
-func (c *tallies) Sources(context.Context) ([]tally.SourceState, error) { return nil, nil }
+func (c *tallies) Sources(context.Context) ([]tally.Progress, error) { return nil, nil }
 
 func (c *tallies) Missing(_ context.Context, _, _ time.Time) ([]tally.Missing, error) {
 	return nil, nil

@@ -8,6 +8,7 @@ package tallytest
 import (
 	"cmp"
 	"context"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -139,6 +140,19 @@ func (o *openWindow) replaces(old *openWindow) bool {
 // Stored is part of tally.Store.
 func (m *Memory) Stored(ctx context.Context, source tally.Source) (int64, error) {
 	return call(ctx, m, func() int64 { return m.sources[source].Stored })
+}
+
+// Sources is part of tally.Store.
+func (m *Memory) Sources(ctx context.Context) ([]tally.Progress, error) {
+	return call(ctx, m, func() []tally.Progress {
+		last := map[string]tally.Progress{} // by node
+		for _, p := range m.sources {
+			if is, there := last[p.Node]; !there || cmp.Or(p.Began.Compare(is.Began), strings.Compare(p.Epoch, is.Epoch)) > 0 {
+				last[p.Node] = p
+			}
+		}
+		return slices.SortedFunc(maps.Values(last), func(a, b tally.Progress) int { return strings.Compare(a.Node, b.Node) })
+	})
 }
 
 // Births is part of tally.Store.
