@@ -137,7 +137,7 @@ func (r ruleItem) notes(now time.Time) []string {
 		list = append(list, fmt.Sprintf("❄ FROZEN until %s (%s left): it refuses nobody; see: rulectl get domains -d %s", when(until), left(until, now), r.Domain))
 	}
 	if r.Plan != "" {
-		list = append(list, fmt.Sprintf("⟳ PLAN: %s; see: rulectl rollout status %s", r.Plan, id))
+		list = append(list, fmt.Sprintf("⟳ PLAN: %s; see: rulectl rollout status %s", r.Plan, r.id()))
 	}
 	if r.Paused {
 		list = append(list, "॥ PAUSED: it is not promoted; to go on: rulectl resume "+r.id())

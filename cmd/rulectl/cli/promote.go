@@ -140,7 +140,7 @@ func (a *app) showEvidence(ctx context.Context, domain, name, what string) error
 	if a.expect == 0 && err == nil { // what was looked at
 		a.expect = r.GetRule().GetRevision()
 	}
-	return a.confirm(what)
+	return a.confirm(ctx, what)
 }
 
 // ruleChangeFlags are the flags of every command that changes one rule.

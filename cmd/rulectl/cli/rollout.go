@@ -152,7 +152,7 @@ func (w *rolloutWatch) show(r *adminpb.Rollout) error {
 		if again {
 			return nil
 		}
-		return printJSONLine(w.app.io.Out, newRolloutItem(r))
+		return w.app.printLine(w.app.io.Out, newRolloutItem(r))
 	}
 	text := rolloutText(r, time.Now())
 	switch {
