@@ -37,6 +37,7 @@ type App struct {
 	store    storage.Store
 	cache    *push.Cache
 	fleet    *push.Fleet
+	plans    *rollout.Runner
 	traces   *traces.Provider // nil: none
 	grpc     *grpc.Server
 	grpcAt   net.Listener
@@ -79,7 +80,8 @@ func New(ctx context.Context, config Config, log *slog.Logger) (_ *App, err erro
 		return nil, err
 	}
 	a.release = append(a.release, a.store.Close)
-	service := rollout.NewService(a.store, time.Now)
+	service := rollout.NewService(a.store, time.Now).WithTallies(a.store)
+	a.plans = rollout.NewRunner(service, log)
 	door, err := a.door(service, registry, log)
 	if err != nil {
 		return nil, err
@@ -165,6 +167,7 @@ func (a *App) Run(ctx context.Context) error {
 		}
 		return nil
 	})
+	group.Go(func() error { return a.lead(running) })
 	group.Go(func() error {
 		<-running.Done()
 		return a.drain()
@@ -176,6 +179,14 @@ func (a *App) Run(ctx context.Context) error {
 	err = errors.Join(err, <-saved)
 	a.log.Info("control plane stopped")
 	return errors.Join(err, a.Close())
+}
+
+// lead does what one control plane of all on the database does, whenever that is this one, until ctx ends.
+func (a *App) lead(ctx context.Context) error {
+	if err := a.store.Lead(ctx, a.plans.Run); err != nil && ctx.Err() == nil {
+		return fmt.Errorf("lead: %w", err)
+	}
+	return nil
 }
 
 // drain reports not ready, ends the xDS streams, lets calls under way end, and then ends those that have not.

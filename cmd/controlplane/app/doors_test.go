@@ -216,8 +216,10 @@ func rows() map[string]row {
 			return &adminpb.DeleteOverrideRequest{Domain: d, Rule: "r", Key: []string{"10.0.0.1"}}
 		}},
 
-		admin + "ListRules":   {access.Viewer, func(d string) proto.Message { return &adminpb.ListRulesRequest{Domain: d} }},
-		admin + "ListDomains": {access.Viewer, func(d string) proto.Message { return &adminpb.ListDomainsRequest{Domain: d} }},
+		admin + "GetRollout":   {access.Viewer, func(d string) proto.Message { return &adminpb.GetRolloutRequest{Domain: d, Rule: "r"} }},
+		admin + "WatchRollout": {access.Viewer, func(d string) proto.Message { return &adminpb.WatchRolloutRequest{Domain: d, Rule: "r"} }},
+		admin + "ListRules":    {access.Viewer, func(d string) proto.Message { return &adminpb.ListRulesRequest{Domain: d} }},
+		admin + "ListDomains":  {access.Viewer, func(d string) proto.Message { return &adminpb.ListDomainsRequest{Domain: d} }},
 		admin + "ListOverrides": {access.Viewer, func(d string) proto.Message {
 			return &adminpb.ListOverridesRequest{Domain: d, Rule: "r"}
 		}},
