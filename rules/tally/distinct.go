@@ -33,6 +33,13 @@ func (d *Distinct) init() {
 	}
 }
 
+// Widen makes it as large as it gets, so that to add a key costs nothing but to set a register.
+func (d *Distinct) Widen() {
+	was := *d
+	d.sketch, _ = hyperloglog.NewSketch(distinctPrecision, false) // fails only for another precision
+	_ = d.Merge(&was)                                             // of the same precision
+}
+
 // Estimate returns about how many there were.
 func (d *Distinct) Estimate() int64 {
 	if d.sketch == nil {
