@@ -1,8 +1,11 @@
 package meter_test
 
 import (
+	"strings"
 	"testing"
+	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
@@ -17,27 +20,90 @@ func TestC27SeriesExistAtZeroAndGoWithTheVersion(t *testing.T) {
 	t.Parallel()
 	reg := prometheus.NewRegistry()
 	m := meter.New(reg)
-	domain := rules.Domain{Name: "d"}
-	rule := &rules.Rule{Domain: "d", Name: "r", Candidate: &rules.Version{Number: 1}}
+	rule := newRule(t, "r", 1)
+	rule.Stable, rule.Candidate = nil, rule.Stable
 
-	m.Install(rules.NewIndex(domain, []*rules.Rule{rule}))
+	m.Install(indexOf(rule))
 	if n := count(t, reg); n != len(tally.Outcomes()) {
 		t.Errorf("%d series after the version was installed, want %d at 0", n, len(tally.Outcomes()))
 	}
-	m.Record("d", &enforce.Decision{Allowed: true, Outcomes: []enforce.VersionOutcome{
-		{Rule: rule, Version: rule.Candidate, Outcome: tally.WouldRefuse},
-	}})
-	m.Install(rules.NewIndex(domain, nil))
-	record := func() {
-		m.Record("d", &enforce.Decision{Allowed: true, Outcomes: []enforce.VersionOutcome{
-			{Rule: rule, Version: rule.Candidate, Outcome: tally.WouldRefuse},
-		}})
+	for n := range 15 {
+		if sum := metric(t, reg, "headgate_decisions_total"); sum != float64(n) {
+			t.Errorf("%v decisions, want %d", sum, n)
+		}
+		m.Record("d", &enforce.Decision{Allowed: true, Outcomes: []enforce.VersionOutcome{outcome(rule, tally.WouldRefuse, requestOf(1))}})
 	}
-	record() // by the rules before
+	m.Install(indexOf())
+	if n := count(t, reg); n != len(tally.Outcomes()) {
+		t.Errorf("%d series while requests are decided by the rules before, want %d", n, len(tally.Outcomes()))
+	}
 	m.Retire("d")
-	record() // by a request that is still on its way
+	m.Record("d", &enforce.Decision{Allowed: true, Outcomes: []enforce.VersionOutcome{outcome(rule, tally.WouldRefuse, requestOf(1))}})
 	if n := count(t, reg); n != 0 {
 		t.Errorf("%d series after the rule was deleted, want none", n)
+	}
+	if w := m.Close(time.Now(), false); w.Versions[0].Counts.Of(tally.WouldRefuse) != 16 {
+		t.Errorf("the window has %d, want those before and the one that was on its way", w.Versions[0].Counts.Of(tally.WouldRefuse))
+	}
+}
+
+// A rule that was deleted and one of the same name that is another never have the same series twice.
+func TestSeriesOfRulesOfOneNameAreOne(t *testing.T) {
+	t.Parallel()
+	reg := prometheus.NewRegistry()
+	m := meter.New(reg)
+	one, other := newRule(t, "r", 1), newRule(t, "r", 1)
+	other.UID = "another"
+	m.Install(indexOf(one))
+	m.Install(indexOf(other))
+	for _, r := range []*rules.Rule{one, other} {
+		d := refusal(r, 1)
+		m.Record("d", &d)
+	}
+	if n := count(t, reg); n != len(tally.Outcomes()) {
+		t.Errorf("%d series, want %d", n, len(tally.Outcomes()))
+	}
+	if n := metric(t, reg, "headgate_decisions_total"); n != 2 {
+		t.Errorf("%v decisions, want 2", n)
+	}
+}
+
+func TestRequestsAreCountedByDecision(t *testing.T) {
+	t.Parallel()
+	reg := prometheus.NewRegistry()
+	m := meter.New(reg)
+	r := newRule(t, "r", 1)
+	m.Install(indexOf(r))
+	matched := []enforce.VersionOutcome{outcome(r, tally.Allowed, requestOf(1))}
+	for i, d := range []enforce.Decision{
+		{Allowed: true, Outcomes: matched, ExpressionsFailed: 2},
+		{Outcomes: matched},
+		{Allowed: true, Exempt: "health"},
+		{Allowed: true},
+		{Reason: enforce.ReasonMalformed},
+	} {
+		for range i + 1 {
+			m.Record("d", &d)
+		}
+	}
+	want := []tally.DomainTally{{Domain: "d", Counts: tally.DomainCounts{1, 2, 3, 4, 5}}}
+	if diff := cmp.Diff(want, m.Close(time.Now(), false).Domains); diff != "" {
+		t.Errorf("window (-want +got):\n%s", diff)
+	}
+	err := testutil.GatherAndCompare(reg, strings.NewReader(`
+# HELP headgate_requests_total Requests by decision: allowed, refused, malformed, exempt from all rules, or unmatched by any.
+# TYPE headgate_requests_total counter
+headgate_requests_total{decision="allowed",domain="d"} 1
+headgate_requests_total{decision="refused",domain="d"} 2
+headgate_requests_total{decision="exempt",domain="d"} 3
+headgate_requests_total{decision="unmatched",domain="d"} 4
+headgate_requests_total{decision="malformed",domain="d"} 5
+# HELP headgate_expression_errors_total Rule versions that were applied because their expression (when) could not be evaluated.
+# TYPE headgate_expression_errors_total counter
+headgate_expression_errors_total{domain="d"} 2
+`), "headgate_requests_total", "headgate_expression_errors_total")
+	if err != nil {
+		t.Error(err)
 	}
 }
 
@@ -48,4 +114,25 @@ func count(t *testing.T, reg *prometheus.Registry) int {
 		t.Fatal(err)
 	}
 	return n
+}
+
+// metric is the sum of all series of one name.
+func metric(t interface {
+	Helper()
+	Fatal(args ...any)
+}, reg *prometheus.Registry, name string,
+) (sum float64) {
+	t.Helper()
+	families, err := reg.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		for _, s := range f.GetMetric() {
+			if f.GetName() == name {
+				sum += s.GetCounter().GetValue()
+			}
+		}
+	}
+	return sum
 }
