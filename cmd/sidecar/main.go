@@ -74,6 +74,8 @@ func command() *cobra.Command {
 	f.StringSliceVar(&config.TrustedProxies, "trusted-proxy", config.TrustedProxies, "address or CIDR of a proxy whose X-Forwarded-For is believed")
 	f.IntVar(&config.TrustedHops, "trusted-hops", config.TrustedHops, "believe every peer, and take the client from that many entries from the right of X-Forwarded-For")
 	f.StringSliceVar(&config.TrustedHeaders, "trusted-header", config.TrustedHeaders, "header that a gateway sets (a plan, a tenant): believed from trusted proxies alone, and taken out of what others send")
+	f.IntVar(&config.RefusalLogRate, "refusal-log-rate", config.RefusalLogRate, "how many refusals are logged in a second, the others being counted; 0 for none")
+	f.BoolVar(&config.RefusalLogWould, "refusal-log-would", config.RefusalLogWould, "log what would have been refused as well")
 	f.BoolVar(&config.Insecure, "insecure", config.Insecure, "listen on addresses that others reach, and send a token without TLS")
 	return c
 }

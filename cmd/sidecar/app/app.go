@@ -27,6 +27,7 @@ import (
 type App struct {
 	log      *slog.Logger
 	client   *subscribe.Client
+	refusals *meter.RefusalLog // nil: none
 	stopping atomic.Bool
 	doors
 	spans   *spans // nil: none
@@ -65,7 +66,7 @@ func New(ctx context.Context, config Config, log *slog.Logger) (_ *App, err erro
 	if err != nil {
 		return nil, err
 	}
-	counts := meter.New(registry)
+	counts := a.openMeter(config, registry)
 	engine := enforce.NewEngine(limiter, counts, log, enforce.WithLocal(memlimit.NewBounded(memlimit.LocalCounters)))
 	registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "headgate_store_up", Help: "1 while the store of counters answers; 0 while the failure modes of the rules decide.",
@@ -98,6 +99,16 @@ func (a *App) openTraces(ctx context.Context, config Config, log *slog.Logger) e
 	a.release = append(a.release, provider.Close)
 	a.spans = newSpans(provider)
 	return nil
+}
+
+func (a *App) openMeter(config Config, reg prometheus.Registerer) *meter.Meter {
+	if config.RefusalLogRate == 0 {
+		return meter.New(reg)
+	}
+	a.refusals = meter.NewRefusalLog(meter.RefusalLogOptions{
+		Log: a.log, Rate: config.RefusalLogRate, Would: config.RefusalLogWould, Registerer: reg,
+	})
+	return meter.New(reg, meter.WithRefusalLog(a.refusals))
 }
 
 func (a *App) openLimiter(config Config, reg prometheus.Registerer, log *slog.Logger) (enforce.Limiter, error) {
@@ -172,11 +183,16 @@ func (a *App) Run(ctx context.Context) error {
 	group, running := errgroup.WithContext(ctx)
 	group.Go(func() error { return a.client.Run(running) })
 	a.serve(group)
+	drained, done := context.WithCancel(context.WithoutCancel(ctx))
 	group.Go(func() error {
+		defer done()
 		<-running.Done()
 		a.stopping.Store(true)
 		return a.drain(context.WithoutCancel(ctx), a.log)
 	})
+	if a.refusals != nil {
+		group.Go(func() error { return a.refusals.Run(drained) })
+	}
 	a.log.Info("sidecar started", "proxy", address(a.proxyAt), "rls", address(a.rlsAt), "operations", address(a.opsAt))
 	err := group.Wait()
 	a.log.Info("sidecar stopped")

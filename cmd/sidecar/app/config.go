@@ -24,6 +24,9 @@ const Off = "off"
 // InMemory as Config.Store counts in the process, for this sidecar alone.
 const InMemory = "memory"
 
+// maxRefusalLogRate is for a log that people read; counts are what metrics and reports are for.
+const maxRefusalLogRate = 1000
+
 // Config are the settings of a sidecar. In the environment their names begin with HEADGATE_.
 type Config struct {
 	NodeID          string        `env:"NODE_ID"`      // identity in the fleet; "": the host's name and the proxy's port
@@ -37,11 +40,13 @@ type Config struct {
 	ProxyListen     string        `env:"LISTEN"`           // or "off"
 	RLSListen       string        `env:"RLS_LISTEN"`       // HOST:PORT or unix:PATH of Envoy's rate limit service, or "off"
 	OpsListen       string        `env:"OPS_LISTEN"`
-	LastGood        string        `env:"LAST_GOOD"`      // file of the last good set; "" keeps none
-	TrustedProxies  []string      `env:"TRUSTED_PROXY"`  // addresses and CIDRs whose X-Forwarded-For is believed
-	TrustedHops     int           `env:"TRUSTED_HOPS"`   // above 0: take the client from that many entries from the right
-	TrustedHeaders  []string      `env:"TRUSTED_HEADER"` // believed from trusted proxies alone, and stripped from what others send
-	Insecure        bool          `env:"INSECURE"`       // listen on addresses that others reach, and send a token without TLS
+	LastGood        string        `env:"LAST_GOOD"`         // file of the last good set; "" keeps none
+	TrustedProxies  []string      `env:"TRUSTED_PROXY"`     // addresses and CIDRs whose X-Forwarded-For is believed
+	TrustedHops     int           `env:"TRUSTED_HOPS"`      // above 0: take the client from that many entries from the right
+	TrustedHeaders  []string      `env:"TRUSTED_HEADER"`    // believed from trusted proxies alone, and stripped from what others send
+	RefusalLogRate  int           `env:"REFUSAL_LOG_RATE"`  // refusals logged in a second; 0: none
+	RefusalLogWould bool          `env:"REFUSAL_LOG_WOULD"` // those that would be, too
+	Insecure        bool          `env:"INSECURE"`          // listen on addresses that others reach, and send a token without TLS
 }
 
 // Trust says how the sidecar and the control plane know each other. The files are followed as they change.
@@ -63,6 +68,8 @@ func DefaultConfig() Config {
 		ProxyListen:  "127.0.0.1:8080",
 		RLSListen:    "127.0.0.1:8081",
 		OpsListen:    "127.0.0.1:8082",
+
+		RefusalLogRate: 5,
 	}
 }
 
@@ -99,6 +106,9 @@ func (c Config) Validate() error {
 	}
 	if c.UpstreamTimeout < 0 {
 		bad("upstream-timeout", "%v is negative", c.UpstreamTimeout)
+	}
+	if c.RefusalLogRate < 0 || c.RefusalLogRate > maxRefusalLogRate {
+		bad("refusal-log-rate", "%d is not a number from 0 to %d", c.RefusalLogRate, maxRefusalLogRate)
 	}
 	for flag, address := range map[string]string{"listen": c.ProxyListen, "rls-listen": c.RLSListen, "ops-listen": c.OpsListen} {
 		if address == Off && flag != "ops-listen" || flag == "rls-listen" && strings.HasPrefix(address, "unix:") {

@@ -24,12 +24,13 @@ func TestValidateNamesEveryBadSetting(t *testing.T) {
 	c := config()
 	c.Domains, c.Store, c.StoreBudget, c.ControlPlane = []string{"Upper"}, "memcached://x", 0, "http://plane"
 	c.Upstream, c.ProxyListen, c.OpsListen, c.TrustedProxies = "127.0.0.1:9000", ":8080", "8082", []string{"10.0.0.0/99"}
+	c.RefusalLogRate = -1
 	err := c.Validate()
 	if err == nil {
 		t.Fatal("accepted")
 	}
 	for _, flag := range []string{
-		"controlplane", "domain", "store", "store-budget", "upstream", "listen", "ops-listen", "trusted-proxy",
+		"controlplane", "domain", "store", "store-budget", "upstream", "listen", "ops-listen", "trusted-proxy", "refusal-log-rate",
 	} {
 		if !strings.Contains(err.Error(), "--"+flag+": ") {
 			t.Errorf("%v does not name --%s", err, flag)
