@@ -1,6 +1,7 @@
 package proxy_test
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -17,21 +18,28 @@ import (
 
 	"github.com/headgate/headgate/enforce"
 	"github.com/headgate/headgate/enforce/proxy"
+	"github.com/headgate/headgate/rules"
 )
 
-// counting allows everything, and counts what it is told is malformed.
+// counting allows everything, and counts how often it is asked.
 type counting struct {
 	always
 
-	malformed atomic.Int64
+	decided atomic.Int64
+}
+
+func (c *counting) Decide(ctx context.Context, r *rules.Request) enforce.Decision {
+	c.decided.Add(1)
+	return c.always.Decide(ctx, r)
 }
 
 func (c *counting) Malformed(_, detail string) enforce.Decision {
-	c.malformed.Add(1)
+	c.decided.Add(1)
 	return enforce.Decision{Reason: enforce.ReasonMalformed, Status: http.StatusBadRequest, Wait: enforce.Never, Detail: detail}
 }
 
-// A body that its caller breaks was answered, and counted, as a failure of the service.
+// A body that its caller breaks was answered, and counted, as a failure of the service; and later as malformed beside
+// allowed, though a request has one decision.
 func TestBodyThatItsCallerBreaksIsTheCallersFault(t *testing.T) {
 	t.Parallel()
 	const chunked, counted = "Transfer-Encoding: chunked\r\n\r\n", "Content-Length: 9\r\n\r\n"
@@ -70,9 +78,10 @@ func TestBodyThatItsCallerBreaksIsTheCallersFault(t *testing.T) {
 				if next, err := in.Peek(1); !errors.Is(err, io.EOF) {
 					t.Errorf("the connection goes on with %q, %v: what follows such a body may be read as a request", next, err)
 				}
-				if n := decider.malformed.Load(); n != 1 {
-					t.Errorf("counted %d times as malformed, want once", n)
+				if n := decider.decided.Load(); n != 1 {
+					t.Errorf("decided %d times, want once", n)
 				}
+				wantBrokenBodies(t, reg, 1)
 				wantUpstreamErrors(t, reg, 0)
 			})
 		}
@@ -96,10 +105,23 @@ func TestServiceThatBreaksOffAmidABodyIsNotTheCallersFault(t *testing.T) {
 			_, err = io.WriteString(conn, "4\r\nbody\r\n")
 		}
 	}()
-	if resp := receive(t, in); resp.StatusCode != http.StatusBadGateway || decider.malformed.Load() != 0 {
-		t.Errorf("status %d, %d malformed; want 502 and none", resp.StatusCode, decider.malformed.Load())
+	if resp := receive(t, in); resp.StatusCode != http.StatusBadGateway {
+		t.Errorf("status %d, want 502", resp.StatusCode)
 	}
+	wantBrokenBodies(t, reg, 0)
 	wantUpstreamErrors(t, reg, 1)
+}
+
+func wantBrokenBodies(t *testing.T, reg *prometheus.Registry, n int) {
+	t.Helper()
+	want := fmt.Sprintf(`
+		# HELP headgate_broken_bodies_total Requests that were allowed and whose caller broke the body off, or did not encode it as its headers say: 400.
+		# TYPE headgate_broken_bodies_total counter
+		headgate_broken_bodies_total %d
+	`, n)
+	if err := testutil.GatherAndCompare(reg, strings.NewReader(want), "headgate_broken_bodies_total"); err != nil {
+		t.Error(err)
+	}
 }
 
 // wantUpstreamErrors wants so many answers of 502 to be counted, and none of 504.

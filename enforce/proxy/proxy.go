@@ -61,7 +61,8 @@ type Proxy struct {
 	host     string // of the service
 	trust    *forwarded.Trust
 	upstream *upstream
-	handler  http.Handler // of a request that is stripped
+	handler  http.Handler       // of a request that is stripped
+	broken   prometheus.Counter // bodies
 
 	upgraded    sync.WaitGroup // connections that the server does not know any more
 	ending      context.Context
@@ -76,6 +77,13 @@ func New(decider Decider, o Options) *Proxy {
 	p.ending, p.endUpgraded = context.WithCancel(context.Background())
 	p.upstream = newUpstream(o, p.trust)
 	p.upstream.ErrorHandler = p.fail
+	p.broken = prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "headgate_broken_bodies_total",
+		Help: "Requests that were allowed and whose caller broke the body off, or did not encode it as its headers say: 400.",
+	})
+	if o.Registerer != nil {
+		o.Registerer.MustRegister(p.broken)
+	}
 	p.handler = http.HandlerFunc(p.handle)
 	if o.Around != nil {
 		p.handler = o.Around(p.handler)
@@ -140,8 +148,8 @@ func (p *Proxy) forward(w http.ResponseWriter, r *http.Request, d *enforce.Decis
 	p.upstream.ServeHTTP(w, s.with(ctx, r))
 }
 
-// fail answers a request that could not be forwarded. It was counted as allowed, and what it spent is spent; a body that
-// is at fault is counted as malformed beside that.
+// fail answers a request that could not be forwarded. It was decided, and counted as that; what it spent is spent. A body
+// that is at fault is counted by a metric of its own: a request has one decision.
 func (p *Proxy) fail(w http.ResponseWriter, r *http.Request, err error) {
 	s, gone := sentOf(r), errors.Is(context.Cause(r.Context()), context.Canceled) // the caller, or the sidecar stops
 	answer.Add(w.Header(), s.decision)
@@ -152,8 +160,11 @@ func (p *Proxy) fail(w http.ResponseWriter, r *http.Request, err error) {
 	if r.ProtoMajor == 1 {
 		w.Header().Set("Connection", "close") // nobody knows where the next request begins
 	}
-	d := p.decider.Malformed(p.domain, "The body ends early, or is not encoded as its headers say.")
-	refuse(w, r, &d)
+	p.broken.Inc()
+	refuse(w, r, &enforce.Decision{
+		Reason: enforce.ReasonMalformed, Status: http.StatusBadRequest, Wait: enforce.Never,
+		Detail: "The body ends early, or is not encoded as its headers say.",
+	})
 }
 
 // target returns the normalised path, or what keeps the request from being matched and forwarded as one and the same.
