@@ -3,24 +3,22 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"log/slog"
 	"os"
-	"os/signal"
-	"syscall"
 
 	"github.com/caarlos0/env/v11"
 	"github.com/spf13/cobra"
 
 	"github.com/headgate/headgate/cmd/controlplane/app"
+	"github.com/headgate/headgate/cmd/internal/ending"
 	"github.com/headgate/headgate/cmd/internal/traces"
 )
 
 func main() { os.Exit(run()) }
 
 func run() int {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ctx, stop := ending.Context()
 	defer stop()
 	if err := command().ExecuteContext(ctx); err != nil {
 		fmt.Fprintln(os.Stderr, "controlplane:", err)

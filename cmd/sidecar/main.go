@@ -3,16 +3,14 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"log/slog"
 	"os"
-	"os/signal"
-	"syscall"
 
 	"github.com/caarlos0/env/v11"
 	"github.com/spf13/cobra"
 
+	"github.com/headgate/headgate/cmd/internal/ending"
 	"github.com/headgate/headgate/cmd/internal/traces"
 	"github.com/headgate/headgate/cmd/sidecar/app"
 )
@@ -20,7 +18,7 @@ import (
 func main() { os.Exit(run()) }
 
 func run() int {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ctx, stop := ending.Context()
 	defer stop()
 	if err := command().ExecuteContext(ctx); err != nil {
 		fmt.Fprintln(os.Stderr, "sidecar:", err)

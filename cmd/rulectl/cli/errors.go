@@ -21,7 +21,14 @@ const (
 	exitConflict    = 5
 	exitNotAcked    = 6
 	exitGuarded     = 7
-	exitInterrupted = 130
+	exitInterrupted = Interrupted
+)
+
+// Interrupted is the exit code of an end by Ctrl-C, or by SIGTERM. Who calls [Run] makes HungUp of it where that was the
+// end of the terminal.
+const (
+	Interrupted = 130
+	HungUp      = 129
 )
 
 // usageError is a command line that cannot be understood.

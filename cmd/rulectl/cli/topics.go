@@ -19,6 +19,7 @@ var exitCodes = []struct {
 	{exitConflict, "a conflict: somebody else changed what the change is about, or its state does not allow it"},
 	{exitNotAcked, "stored, but not acknowledged by every sidecar in time: the change is in force where it was acknowledged"},
 	{exitGuarded, "stopped by a guard: nothing was changed, and the text says how to say that it is meant"},
+	{HungUp, "its terminal was closed; a change may or may not be stored"},
 	{exitInterrupted, "interrupted; a change may or may not be stored"},
 }
 
