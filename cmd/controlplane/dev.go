@@ -105,7 +105,14 @@ func runDev(ctx context.Context, config devConfig, stdout, stderr io.Writer) (er
 
 	group, running := errgroup.WithContext(ctx)
 	group.Go(func() error { return plane.Run(running) })
-	group.Go(func() error { return gate.Run(running) })
+	applied := make(chan struct{})
+	group.Go(func() error {
+		select { // a sidecar that comes first would warn that its domain is not there
+		case <-applied:
+		case <-running.Done():
+		}
+		return gate.Run(running)
+	})
 	group.Go(func() error {
 		if err := service.Serve(upstream); !errors.Is(err, http.ErrServerClosed) {
 			return fmt.Errorf("serve the demo service: %w", err)
@@ -117,7 +124,7 @@ func runDev(ctx context.Context, config devConfig, stdout, stderr io.Writer) (er
 		return service.Close()
 	})
 	group.Go(func() error {
-		fresh, err := applyDemo(running, plane.GRPCAddr().String())
+		fresh, err := applyDemo(running, plane.GRPCAddr().String(), func() { close(applied) })
 		if err != nil {
 			if running.Err() != nil {
 				return nil // stopped before it was up
@@ -135,9 +142,9 @@ func hello(w http.ResponseWriter, r *http.Request) {
 	_, _ = fmt.Fprintf(w, "hello from the demo service: %s %q\n", r.Method, r.URL.Path) //nolint:gosec // plain text
 }
 
-// applyDemo applies the demo rules as rulectl would, and waits until the sidecar has them; unless an earlier run has:
-// fresh is false then.
-func applyDemo(ctx context.Context, address string) (fresh bool, err error) {
+// applyDemo applies the demo rules as rulectl would, tells that they are there, and waits until the sidecar has them;
+// unless an earlier run has: fresh is false then.
+func applyDemo(ctx context.Context, address string, applied func()) (fresh bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
 	conn, err := grpc.NewClient(address,
@@ -155,24 +162,45 @@ func applyDemo(ctx context.Context, address string) (fresh bool, err error) {
 		return false, fmt.Errorf("look for the demo rules: %w", err)
 	}
 	if len(known.GetRules()) > 0 {
+		applied()
 		return false, nil
 	}
-	applied, err := admin.Apply(ctx, &adminpb.ApplyRequest{
+	resp, err := admin.Apply(ctx, &adminpb.ApplyRequest{
 		Files: []*adminpb.File{{Name: "demo.yaml", Content: demoRules}}, Why: &adminpb.Why{Message: "demo rules"},
 	})
 	if err != nil {
 		return false, fmt.Errorf("apply the demo rules: %w", err)
 	}
-	for _, o := range applied.GetOutcomes() {
-		stream, err := admin.Await(ctx, &adminpb.AwaitRequest{Domain: o.GetDomain(), Revision: o.GetRevision()})
-		for err == nil {
-			_, err = stream.Recv()
-		}
-		if !errors.Is(err, io.EOF) {
+	applied()
+	for _, o := range resp.GetOutcomes() {
+		if err := awaitSidecar(ctx, admin, o); err != nil {
 			return false, fmt.Errorf("wait for the sidecar: %w", err)
 		}
 	}
 	return true, nil
+}
+
+// awaitSidecar waits until a sidecar has what was applied. While there is none, nobody is waited for, and Await ends at once.
+func awaitSidecar(ctx context.Context, admin adminpb.AdminServiceClient, o *adminpb.Outcome) error {
+	again := time.NewTicker(20 * time.Millisecond)
+	defer again.Stop()
+	for {
+		var last *adminpb.AwaitResponse
+		stream, err := admin.Await(ctx, &adminpb.AwaitRequest{Domain: o.GetDomain(), Revision: o.GetRevision()})
+		for err == nil {
+			var next *adminpb.AwaitResponse
+			if next, err = stream.Recv(); err == nil {
+				last = next
+			}
+		}
+		switch {
+		case !errors.Is(err, io.EOF):
+			return err
+		case len(last.GetNodes()) > 0:
+			return nil
+		}
+		<-again.C
+	}
 }
 
 func welcome(w io.Writer, plane *app.App, gate *sidecar.App, fresh bool) {

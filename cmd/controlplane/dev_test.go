@@ -68,6 +68,9 @@ func dev(t *testing.T, dataDir string) (proxy, admin string, stop func()) {
 		}
 		return nil
 	})
+	if strings.Contains(log.String(), "level=WARN") {
+		t.Errorf("whoever tries it is warned of something:\n%s", log.String())
+	}
 	find := func(what string) string {
 		m := regexp.MustCompile(what + ` +(?:http://)?([0-9.:]+)`).FindStringSubmatch(out.String())
 		if m == nil {

@@ -1,7 +1,6 @@
 package subscribe
 
 import (
-	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
@@ -9,9 +8,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
-	"time"
 
-	"github.com/cenkalti/backoff/v5"
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc"
 
@@ -79,6 +76,7 @@ type Client struct {
 	connected atomic.Bool
 	mu        sync.Mutex
 	revisions map[string]int64 // of the committed sets
+	trouble   error            // why the last stream ended; nil once one has stood since
 }
 
 // New returns a client that does nothing until Restore or Run.
@@ -212,6 +210,14 @@ func (c *Client) Ready() bool {
 	return len(c.revisions) == len(c.o.Domains)
 }
 
+// Trouble is why there is no stream to the control plane; nil while one stands, and before the first has ended. One that
+// is refused right after it was opened, or broken, did not stand: it has to last for two seconds.
+func (c *Client) Trouble() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.trouble
+}
+
 // Connected reports whether the stream to the control plane is open.
 func (c *Client) Connected() bool { return c.connected.Load() }
 
@@ -221,62 +227,5 @@ func (c *Client) setConnected(is bool) {
 		c.metrics.connected.Set(1)
 	} else {
 		c.metrics.connected.Set(0)
-	}
-}
-
-// The waits between streams grow from 200 ms by 2.5 to 15 s, each half as long to half as long again: about five tries in
-// the first ten seconds, and a fleet that lost its control plane does not return in one wave.
-const (
-	firstWait   = 200 * time.Millisecond
-	longestWait = 15 * time.Second
-	waitGrowth  = 2.5
-)
-
-// A stream that stays open for steadyAfter once something was exchanged, or for quietAfter in any case (a client that is
-// up to date is sent nothing), was a good one: the next wait is short again. A control plane that answers and then breaks
-// the stream each time is not a good one.
-const (
-	steadyAfter = 2 * time.Second
-	quietAfter  = 10 * time.Second
-)
-
-// tellEvery is how often a lost stream is logged while it stays lost.
-const tellEvery = time.Minute
-
-// Run puts the last good sets in force, then follows the control plane until ctx ends, and returns nil. While the control
-// plane is away it tries again, and the rules stay in force.
-func (c *Client) Run(ctx context.Context) error {
-	c.Restore()
-	c.unsaved = false // it came from the disk
-	defer c.startSaver()()
-	wait := &backoff.ExponentialBackOff{
-		InitialInterval: firstWait, MaxInterval: longestWait, Multiplier: waitGrowth, RandomizationFactor: 0.5,
-	}
-	var told time.Time // zero: the stream was not lost, or nobody was told yet
-	for {
-		s := &session{client: c, steps: map[string]*step{}}
-		err := s.run(ctx)
-		if ctx.Err() != nil {
-			return nil
-		}
-		if s.good() {
-			wait.Reset()
-			told = time.Time{}
-		}
-		pause := wait.NextBackOff()
-		level := slog.LevelDebug // a try that fails like the one before is no news, but an outage is to be heard of
-		if time.Since(told) >= tellEvery {
-			level, told = slog.LevelWarn, time.Now()
-		}
-		message := "no stream to the control plane: the rules stay in force"
-		if !c.Ready() {
-			message = "no stream to the control plane, and no rules in force yet"
-		}
-		c.log.Log(ctx, level, message, "err", err, "wait", pause) //nolint:sloglint // one of two constants
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-time.After(pause):
-		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"google.golang.org/grpc"
@@ -233,7 +234,8 @@ func TestC19EmptyControlPlaneDoesNotWipeTheRules(t *testing.T) {
 func TestUnknownDomainIsAnEmptySetAndReady(t *testing.T) {
 	t.Parallel()
 	ledger := xdstest.NewLedger()
-	client := run(t, settings{conn: xdstest.Start(t, ledger, xdstest.Options{}).Conn(t)})
+	var log syncedText
+	client := run(t, settings{conn: xdstest.Start(t, ledger, xdstest.Options{}).Conn(t), log: &log})
 	client.sink.wait(t, "api", 0)
 	client.sink.want(t, "api", map[string]string{})
 	if revision, ok := client.Revision("api"); revision != 0 || !ok || !client.Ready() {
@@ -242,6 +244,9 @@ func TestUnknownDomainIsAnEmptySetAndReady(t *testing.T) {
 	ledger.Put(t, "api", "60/min", "a")
 	ledger.WaitNode(t, "n1", "api", xdstest.Acked(1))
 	client.sink.want(t, "api", map[string]string{"a": "60/min"})
+	if text := log.String(); !strings.Contains(text, "level=WARN") || !strings.Contains(text, "is the name right?") {
+		t.Errorf("nothing is limited, which was not warned of: %s", text)
+	}
 }
 
 func TestUnwritableDiskHoldsNothingUp(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"sync"
 	"time"
@@ -70,10 +71,14 @@ func (s *session) run(ctx context.Context) error {
 	s.client.setConnected(true)
 	defer s.client.setConnected(false)
 	s.client.log.Debug("stream to the control plane opened")
+	defer time.AfterFunc(steadyAfter, s.client.stands).Stop() // a client that is up to date is sent nothing
 	defer s.reporting(open, stream)()
 	for {
 		response, err := stream.Recv()
-		if err != nil {
+		switch {
+		case errors.Is(err, io.EOF):
+			return errEnded
+		case err != nil:
 			return fmt.Errorf("receive: %w", err)
 		}
 		answer, fatal := s.answer(response)
@@ -88,6 +93,9 @@ func (s *session) run(ctx context.Context) error {
 		s.exchanged = true
 	}
 }
+
+// errEnded is how a stream ends that the control plane closes, as it does when it stops.
+var errEnded = errors.New("the control plane ended the stream")
 
 type adsStream = discovery.AggregatedDiscoveryService_DeltaAggregatedResourcesClient
 
@@ -318,7 +326,7 @@ func (c *Client) unknown(domain string) {
 	switch {
 	case h == nil:
 		c.commit(&held{name: domain})
-		c.log.Info("the control plane does not know the domain yet: no rules", "domain", domain)
+		c.log.Warn("the control plane knows no such domain: nothing is limited until it has a rule; is the name right?", "domain", domain)
 	case h.info.Revision > 0:
 		c.metrics.removalIgnored.WithLabelValues(domain).Inc()
 		c.log.Warn("the control plane does not know the domain: the rules stay in force", "domain", domain, "revision", h.info.Revision)
