@@ -29,6 +29,8 @@ type App struct {
 	client   *subscribe.Client
 	refusals *meter.RefusalLog // nil: none
 	stopping atomic.Bool
+
+	controlPlane string // its address
 	doors
 	spans   *spans // nil: none
 	metrics *prometheus.Registry
@@ -40,7 +42,7 @@ func New(ctx context.Context, config Config, log *slog.Logger) (_ *App, err erro
 	if err := config.Validate(); err != nil {
 		return nil, err
 	}
-	a := &App{}
+	a := &App{controlPlane: config.ControlPlane}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, a.Close())

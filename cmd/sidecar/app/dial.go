@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/headgate/headgate/xds/certs"
+	"github.com/headgate/headgate/xds/rpcstatus"
 	"github.com/headgate/headgate/xds/subscribe"
 )
 
@@ -17,6 +18,7 @@ import (
 func dial(config Config, reg prometheus.Registerer, log *slog.Logger) (*grpc.ClientConn, error) {
 	trust := config.Trust
 	options := []grpc.DialOption{grpc.WithTransportCredentials(insecure.NewCredentials())}
+	words := grpc.WithChainStreamInterceptor(rpcstatus.StreamClient())
 	if trust.CA != "" {
 		client, err := certs.NewClient(certs.Files{Cert: trust.Cert, Key: trust.Key, CA: trust.CA}, trust.ServerName,
 			certs.Options{Log: log, Registerer: reg})
@@ -33,7 +35,7 @@ func dial(config Config, reg prometheus.Registerer, log *slog.Logger) (*grpc.Cli
 		}
 		options = append(options, grpc.WithPerRPCCredentials(token))
 	}
-	conn, err := subscribe.Dial(config.ControlPlane, options...)
+	conn, err := subscribe.Dial(config.ControlPlane, append(options, words)...)
 	if err != nil {
 		return nil, fmt.Errorf("--controlplane %s: %w", config.ControlPlane, err)
 	}

@@ -1,14 +1,17 @@
 package app
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
 	"net/http/pprof"
 	"net/url"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -148,17 +151,33 @@ func profile(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
+// lost says why there is no stream to the control plane; "" where there is one.
+func (a *App) lost() string {
+	err := a.client.Trouble()
+	if err == nil {
+		return ""
+	}
+	text := err.Error()
+	if _, dialed, found := strings.Cut(text, "Error while dialing: "); found { // in gRPC's words, which come before it
+		text = strings.TrimSuffix(dialed, `"`)
+	}
+	return fmt.Sprintf("no stream to the control plane at %s: %s", a.controlPlane, text)
+}
+
 // operations serves metrics and probes. Readiness depends on having rules, never on Redis or the control plane: where
-// the sidecar's readiness is its pod's, an outage of either must not take every service down.
+// the sidecar's readiness is its pod's, an outage of either must not take every service down. An outage is said all the same.
 func (a *App) operations(gatherer prometheus.Gatherer) *http.ServeMux {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(gatherer, promhttp.HandlerOpts{}))
 	ready := func(w http.ResponseWriter, stopping bool) {
+		lost := a.lost()
 		switch {
 		case stopping:
 			http.Error(w, "stopping", http.StatusServiceUnavailable)
 		case !a.client.Ready():
-			http.Error(w, "no rules yet: neither from the control plane nor from the last good file", http.StatusServiceUnavailable)
+			http.Error(w, "no rules yet: "+cmp.Or(lost, "neither from the control plane nor from the last good file"), http.StatusServiceUnavailable)
+		case lost != "":
+			_, _ = io.WriteString(w, "the last rules stay in force: "+lost+"\n")
 		}
 	}
 	mux.HandleFunc("/debug/pprof/", profile)

@@ -40,6 +40,17 @@ func TestProbes(t *testing.T) {
 		return errors.Join(wantStatus(t, "GET", ops+"/livez", live), wantStatus(t, "GET", ops+"/startupz", started), wantStatus(t, "GET", ops+"/readyz", ready))
 	}
 	harness.Eventually(t, xdstest.Patience, func() error { return probe(200, 503, 503) })
+	// Why there are none was in the log alone.
+	says := func(want string) {
+		t.Helper()
+		harness.Eventually(t, xdstest.Patience, func() error {
+			if text := get(t, "http://"+a.OpsAddr().String()+"/readyz"); !strings.HasPrefix(text, want) {
+				return fmt.Errorf("/readyz says %q, want %q", text, want)
+			}
+			return nil
+		})
+	}
+	says("no rules yet: no stream to the control plane at " + c.ControlPlane + ": dial tcp " + c.ControlPlane + ": connect: connection refused\n")
 
 	stopPlane := startPlane(t, c.ControlPlane, xdstest.NewLedger()) // without any rules
 	harness.Eventually(t, xdstest.Patience, func() error { return probe(200, 200, 200) })
@@ -47,6 +58,7 @@ func TestProbes(t *testing.T) {
 	if err := probe(200, 200, 200); err != nil {
 		t.Errorf("without the control plane: %v", err)
 	}
+	says("the last rules stay in force: no stream to the control plane at " + c.ControlPlane + ": ")
 
 	answered, stopped := make(chan error, 1), make(chan struct{})
 	go func() { answered <- wantStatus(t, "GET", "http://"+a.ProxyAddr().String(), http.StatusOK) }()
@@ -130,9 +142,11 @@ func TestC27SeriesOfARuleExistFromItsAck(t *testing.T) {
 	}
 }
 
-func scrape(t *testing.T, ops string) string {
+func scrape(t *testing.T, ops string) string { return get(t, "http://"+ops+"/metrics") }
+
+func get(t *testing.T, url string) string {
 	t.Helper()
-	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+ops+"/metrics", nil)
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
