@@ -8,6 +8,8 @@ import (
 	"os"
 	"strings"
 	"syscall"
+
+	"google.golang.org/grpc"
 )
 
 // Listen listens on a TCP address ("127.0.0.1:8081") or on a Unix socket ("unix:/run/headgate/rls.sock", also written
@@ -41,9 +43,9 @@ func Listen(ctx context.Context, address string) (net.Listener, error) {
 	return config.Listen(ctx, "unix", path)
 }
 
-// Serve answers the calls of a listener until [Door.Shutdown], which closes it. It may run for several.
+// Serve answers the calls of a listener until [Door.Shutdown], which closes it, or has come before. It may run for several.
 func (d *Door) Serve(l net.Listener) error {
-	if err := d.server.Serve(l); err != nil {
+	if err := d.server.Serve(l); err != nil && !errors.Is(err, grpc.ErrServerStopped) {
 		return fmt.Errorf("serve the rate limit service on %s: %w", l.Addr(), err)
 	}
 	return nil

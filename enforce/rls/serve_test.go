@@ -315,3 +315,19 @@ func TestLargeMessagesAreRefused(t *testing.T) {
 		t.Errorf("got %v, want ResourceExhausted", err)
 	}
 }
+
+// A sidecar that was stopped while it started ended with an error.
+func TestShutdownBeforeServeIsNoFailure(t *testing.T) {
+	t.Parallel()
+	_, door := blockedDoor(t)
+	if err := door.Shutdown(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	listener, err := rls.Listen(t.Context(), "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := door.Serve(listener); err != nil {
+		t.Error(err)
+	}
+}
