@@ -29,6 +29,19 @@ type File struct {
 // NewFile returns the file at path. Its folder must exist.
 func NewFile(path string) *File { return &File{path: path} }
 
+// ErrTaken is what Lock returns where another program has the file.
+var ErrTaken = errors.New("another sidecar uses it")
+
+// Lock keeps other programs that lock it from the file, until unlock: two would each overwrite what the other saved, and
+// start with rules that are not theirs. It holds a file beside it, PATH.lock, since the file itself is replaced.
+func (f *File) Lock() (unlock func() error, err error) {
+	held, err := lock(f.path + ".lock")
+	if err != nil {
+		return nil, err
+	}
+	return held.Close, nil
+}
+
 // Load returns what Save last wrote; nothing where there is no file. A file that is not whole, byte for byte, is an error:
 // half a set of rules must not be enforced.
 func (f *File) Load() (*xdspb.LastGood, error) {

@@ -143,11 +143,29 @@ func (a *App) subscribe(config Config, sink subscribe.Sink, glass *breakGlass, r
 	}
 	if config.LastGood != "" {
 		o.File = subscribe.NewFile(config.LastGood)
+		if err := a.lock(o.File, config.LastGood); err != nil {
+			return err
+		}
 	}
 	if a.client, err = subscribe.New(o); err != nil {
 		return err
 	}
 	glass.changed = a.client.ReportBreakGlass
+	return nil
+}
+
+// lock takes the file of the last good rules for this sidecar alone. Where none can be made, nor can a lock: that the rules
+// cannot be saved is told when they are, and holds nothing up.
+func (a *App) lock(file *subscribe.File, path string) error {
+	unlock, err := file.Lock()
+	switch {
+	case errors.Is(err, subscribe.ErrTaken):
+		return fmt.Errorf("--last-good %s: %w: give each sidecar a file of its own", path, err)
+	case err != nil:
+		a.log.Warn("nothing keeps another sidecar from the file of the last good rules", "err", err)
+		return nil
+	}
+	a.release = append(a.release, unlock)
 	return nil
 }
 
