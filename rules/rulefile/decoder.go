@@ -117,7 +117,7 @@ func (d *decoder) object(n *yaml.Node, path string, of *Object) (object, bool) {
 			d.more++
 		default:
 			d.problem(key, CodeUnknown, o.path+shorten(key.Value), "unknown key %q: %s", shorten(key.Value), didYouMean(key.Value, known))
-			o.meant[nearest(key.Value, known)] = true
+			o.meant[Nearest(key.Value, known)] = true
 		}
 	}
 	return o, true

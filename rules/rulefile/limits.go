@@ -113,7 +113,7 @@ func (s *specReader) rate(n *yaml.Node, path string) (rules.Rate, bool) {
 	rate, err := rules.ParseRate(text)
 	if err != nil {
 		hint := ""
-		if nearest(text, []string{"unlimited"}) != "" {
+		if Nearest(text, []string{"unlimited"}) != "" {
 			hint = `; did you mean "unlimited"?`
 		}
 		s.problem(n, rules.CodeLimit, path, "%s%s", err, hint)

@@ -203,7 +203,7 @@ func (s *specReader) readFailure(n *yaml.Node, path string) {
 	if err != nil {
 		word, _, _ := strings.Cut(text, " ")
 		hint := ""
-		if near := nearest(word, []string{"open", "closed", "local"}); near != "" && near != word {
+		if near := Nearest(word, []string{"open", "closed", "local"}); near != "" && near != word {
 			hint = "; did you mean \"" + near + "\"?"
 		}
 		s.problem(n, rules.CodeMode, path, "%s%s", err, hint)

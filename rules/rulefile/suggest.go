@@ -5,9 +5,9 @@ import (
 	"strings"
 )
 
-// nearest returns the word that a slip of the pen turned into text; "" when none is near. With several equally near, it
+// Nearest returns the word that a slip of the pen turned into text; "" when none is near. With several equally near, it
 // is the first.
-func nearest(text string, words []string) string {
+func Nearest(text string, words []string) string {
 	best, least := "", max(1, len(text)/2)+1
 	text = strings.ToLower(text)
 	if len(text) > 32 {
@@ -23,7 +23,7 @@ func nearest(text string, words []string) string {
 
 // didYouMean is the end of a message about an unknown word.
 func didYouMean(text string, words []string) string {
-	if word := nearest(text, words); word != "" {
+	if word := Nearest(text, words); word != "" {
 		hint := ""
 		if word == "limit" && distance(strings.ToLower(text), "unlimited") < 3 {
 			hint = " (limit: unlimited never refuses)"
@@ -37,12 +37,12 @@ func didYouMean(text string, words []string) string {
 func nearSource(text string) string {
 	kind, name, named := strings.Cut(text, ":")
 	if !named {
-		if word := nearest(text, []string{"ip", "method", "host", "path"}); word != "" && word != text {
+		if word := Nearest(text, []string{"ip", "method", "host", "path"}); word != "" && word != text {
 			return fmt.Sprintf("; did you mean %q?", word)
 		}
 		return ""
 	}
-	if word := nearest(kind, []string{"header", "query", "cookie", "attr"}); word != "" && word != kind {
+	if word := Nearest(kind, []string{"header", "query", "cookie", "attr"}); word != "" && word != kind {
 		return fmt.Sprintf("; did you mean %q?", word+":"+shorten(name))
 	}
 	return ""

@@ -128,10 +128,49 @@ func (a *app) apply(ctx context.Context, f applyFlags) error {
 		return err
 	}
 	return a.change(ctx, change{what: "apply " + names(fileNames(files)), next: nextStep, many: nextOfMany, do: func(ctx context.Context, client adminpb.AdminServiceClient) ([]*adminpb.Outcome, error) {
-		resp, err := client.Apply(ctx, req)
-		a.showProblems(err, files)
-		return resp.GetOutcomes(), err
+		return a.send(ctx, client, req, files)
 	}})
+}
+
+// send applies the files, or only asks what would be done. It says which problems they have, and which domains are new.
+func (a *app) send(ctx context.Context, client adminpb.AdminServiceClient, req *adminpb.ApplyRequest, files []rulefile.File) ([]*adminpb.Outcome, error) {
+	before, unknown := client.ListDomains(ctx, &adminpb.ListDomainsRequest{})
+	resp, err := client.Apply(ctx, req)
+	a.showProblems(err, files)
+	if err == nil && unknown == nil {
+		a.sayNew(before.GetDomains(), resp.GetOutcomes())
+	}
+	return resp.GetOutcomes(), err
+}
+
+// sayNew says which domains there have not been: a slip of the pen in a file's domain makes one, which no sidecar serves.
+func (a *app) sayNew(before []*adminpb.Domain, outcomes []*adminpb.Outcome) {
+	for _, o := range outcomes {
+		is := func(d *adminpb.Domain) bool { return d.GetName() == o.GetDomain() }
+		if len(o.GetSteps()) == 0 || slices.ContainsFunc(before, is) || slices.Contains(a.newDomains, o.GetDomain()) {
+			continue
+		}
+		a.newDomains = append(a.newDomains, o.GetDomain())
+		near := orDidYouMean(o.GetDomain(), before)
+		switch {
+		case near != "":
+			a.warn("%s is a new domain%s", oneLine(o.GetDomain()), oneLine(near))
+		case !a.structured():
+			a.tell("%s is a new domain", oneLine(o.GetDomain()))
+		}
+	}
+}
+
+// orDidYouMean is "; did you mean public-api?", or "" where no domain's name is near.
+func orDidYouMean(name string, domains []*adminpb.Domain) string {
+	names := make([]string, len(domains))
+	for i, d := range domains {
+		names[i] = d.GetName()
+	}
+	if near := rulefile.Nearest(name, names); near != "" {
+		return fmt.Sprintf("; did you mean %s?", near)
+	}
+	return ""
 }
 
 // atOnce reports whether something may take effect without shadow. Files that this program cannot read may be readable
@@ -222,11 +261,9 @@ func names(list []string) string {
 func (a *app) dryRun(ctx context.Context, req *adminpb.ApplyRequest, files []rulefile.File) ([]*adminpb.Outcome, error) {
 	dry := proto.CloneOf(req)
 	dry.DryRun = true
-	resp, err := ask(ctx, a, func(ctx context.Context, client adminpb.AdminServiceClient) (*adminpb.ApplyResponse, error) {
-		return client.Apply(ctx, dry)
+	return ask(ctx, a, func(ctx context.Context, client adminpb.AdminServiceClient) ([]*adminpb.Outcome, error) {
+		return a.send(ctx, client, dry, files)
 	})
-	a.showProblems(err, files)
-	return resp.GetOutcomes(), err
 }
 
 func (a *app) showDryRun(outcomes []*adminpb.Outcome) error {

@@ -104,7 +104,7 @@ func TestApplyShowsWhatTakesEffectAtOnceAndAsks(t *testing.T) {
 		t.Errorf("exit code %d, %q, %q", code, out, said)
 	}
 	code, out, said = atTerminal(t, plane.addr, answer("y\n"), "apply", "-f", file)
-	if code != 0 || !strings.Contains(out, "a  revision 1\n") || !strings.HasPrefix(said, "a  would be changed\n") || strings.Contains(said, "nothing is stored") {
+	if code != 0 || !strings.Contains(out, "a  revision 1\n") || !strings.HasPrefix(said, "a is a new domain\na  would be changed\n") || strings.Contains(said, "nothing is stored") {
 		t.Errorf("exit code %d, %q, %q", code, out, said)
 	}
 	// What starts in shadow is not asked for.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"regexp"
 	"strings"
 	"time"
 
@@ -231,7 +232,7 @@ func (a *app) checkFleet(ctx context.Context, d *diagnosis) {
 		d.add("sidecars", trouble, err.Error(), "")
 		return
 	}
-	d.fleet(nodes.GetNodes())
+	d.fleet(nodes.GetNodes(), domains.GetDomains())
 	for _, domain := range domains.GetDomains() {
 		for _, f := range newDomainItem(domain, 0).Freezes {
 			what := domain.GetName()
@@ -243,7 +244,7 @@ func (a *app) checkFleet(ctx context.Context, d *diagnosis) {
 	}
 }
 
-func (d *diagnosis) fleet(nodes []*adminpb.Node) {
+func (d *diagnosis) fleet(nodes []*adminpb.Node, domains []*adminpb.Domain) {
 	synced, gone := 0, 0
 	for _, n := range nodes {
 		name := fmt.Sprintf("%s of %s", n.GetId(), n.GetDomain())
@@ -251,6 +252,10 @@ func (d *diagnosis) fleet(nodes []*adminpb.Node) {
 		switch n.GetState() {
 		case stateSynced:
 			synced++
+			if unruled(n) {
+				d.add("sidecar", warning, fmt.Sprintf("%s limits nothing: there is no domain %s%s", name, n.GetDomain(), orDidYouMean(n.GetDomain(), domains)),
+					"mend its --domain, or make the domain's first rule: rulectl apply -f FILE")
+			}
 		case stateGone:
 			gone++
 		case statePending:
@@ -286,16 +291,29 @@ func (a *app) checkSidecar(ctx context.Context, d *diagnosis, address string) {
 		return
 	case status != http.StatusOK:
 		d.add("sidecar "+address, trouble, fmt.Sprintf("is not ready: %s", body), "it needs rules: from the control plane, or its --last-good file")
+	case len(body) > 0: // it says what is not well
+		d.add("sidecar "+address, warning, fmt.Sprintf("is ready, but %s", body), "look at its --controlplane, at its token and at its log: new rules do not reach it")
 	default:
-		d.add("sidecar "+address, well, "is ready: it has rules", "")
+		d.add("sidecar "+address, well, "is ready: it has its rules, and a stream to the control plane", "")
 	}
 	status, body, err = a.callSidecar(ctx, address, http.MethodGet, "/metrics", nil)
 	if err != nil || status != http.StatusOK {
 		d.add("store", trouble, fmt.Sprintf("%s does not tell its metrics", address), "is it a sidecar's operations port?")
 		return
 	}
+	d.unruled(string(body))
 	d.store(string(body))
 }
+
+// unruled warns of domains that a sidecar serves and has no rules of.
+func (d *diagnosis) unruled(metrics string) {
+	for _, m := range noRevision.FindAllStringSubmatch(metrics, -1) {
+		d.add("domain", warning, fmt.Sprintf("the sidecar has no rules of %s, and limits nothing there", m[1]), "is the name right? see: rulectl get domains")
+	}
+}
+
+// noRevision is how a sidecar's metrics say that a domain has no rules.
+var noRevision = regexp.MustCompile(`(?m)^headgate_config_revision\{domain="([^"]*)"\} 0$`)
 
 // store reads what a sidecar's metrics say of the store of its counters. Only Redis has a breaker.
 func (d *diagnosis) store(metrics string) {

@@ -74,8 +74,8 @@ var marks = map[string]struct{ ascii, colour string }{
 	"…": {"~", ""}, "⟳": {"@", yellow}, "·": {".", ""},
 }
 
-// marked is a mark with the word behind it.
-var marked = regexp.MustCompile(`(✔|✖|⚠|❄|॥|◌|•|…|⟳|·)( \pL+)?`)
+// marked is a mark with the words behind it: to the end of a cell of a table, and to the first comma or colon of a sentence.
+var marked = regexp.MustCompile(`(✔|✖|⚠|❄|॥|◌|•|…|⟳|·)( (failure: |[\pL\pN.-]+:)?[\pL\pN./-]+)*`)
 
 // ours are the colours that tint gives.
 var ours = regexp.MustCompile(`\x1b\[(31|32|33|1|0)m`)

@@ -11,7 +11,7 @@ import (
 
 func TestMarksAreAsTheEnvironmentWantsThem(t *testing.T) {
 	t.Parallel()
-	const text = "✔ Synced 3, ❄ FROZEN…\n"
+	const text = "✔ Synced, 3, ❄ FROZEN…\n"
 	for _, c := range []struct {
 		what     string
 		terminal bool
@@ -19,12 +19,12 @@ func TestMarksAreAsTheEnvironmentWantsThem(t *testing.T) {
 		want     string
 	}{
 		{"a pipe", false, nil, text},
-		{"a pipe in another locale", false, map[string]string{"LANG": "C"}, "+ Synced 3, * FROZEN~\n"},
-		{"a terminal", true, map[string]string{"LANG": "de_DE.UTF-8"}, "\x1b[32m✔ Synced\x1b[0m 3, \x1b[31m❄ FROZEN\x1b[0m…\n"},
-		{"a terminal without a locale", true, map[string]string{"TERM": "dumb"}, "+ Synced 3, * FROZEN~\n"},
+		{"a pipe in another locale", false, map[string]string{"LANG": "C"}, "+ Synced, 3, * FROZEN~\n"},
+		{"a terminal", true, map[string]string{"LANG": "de_DE.UTF-8"}, "\x1b[32m✔ Synced\x1b[0m, 3, \x1b[31m❄ FROZEN\x1b[0m…\n"},
+		{"a terminal without a locale", true, map[string]string{"TERM": "dumb"}, "+ Synced, 3, * FROZEN~\n"},
 		{"the first of three counts", true, map[string]string{"LC_ALL": "C.utf8", "LANG": "C", "CLICOLOR": "0"}, text},
 		{"no colours", true, map[string]string{"NO_COLOR": "1", "CLICOLOR_FORCE": "1", "LANG": "C.UTF-8"}, text},
-		{"forced colours", false, map[string]string{"CLICOLOR_FORCE": "1"}, "\x1b[32m✔ Synced\x1b[0m 3, \x1b[31m❄ FROZEN\x1b[0m…\n"},
+		{"forced colours", false, map[string]string{"CLICOLOR_FORCE": "1"}, "\x1b[32m✔ Synced\x1b[0m, 3, \x1b[31m❄ FROZEN\x1b[0m…\n"},
 		{"not forced", false, map[string]string{"CLICOLOR_FORCE": "0"}, text},
 	} {
 		getenv := func(key string) string { return c.env[key] }
@@ -38,6 +38,25 @@ func TestMarksAreAsTheEnvironmentWantsThem(t *testing.T) {
 		off = true // a program reads it
 		if _, err := p.Write([]byte(text)); err != nil || b.String() != text {
 			t.Errorf("%s, for a program: %q (%v)", c.what, b.String(), err)
+		}
+	}
+}
+
+// Only the first word had the colour.
+func TestAMarkColoursItsWholeCell(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ colour, marked, rest string }{
+		{green, "✔ control plane", ": x answers"},
+		{green, "✔ sidecar 127.0.0.1:8082", ": is ready"},
+		{yellow, "⚠ No rules", "   3"},
+		{red, "❄ all but failure: closed", "   -"},
+		{red, "❄ a/x FROZEN until", " (2m left)"},
+		{yellow, "⚠ 2 overrides", "; see"},
+	} {
+		var b bytes.Buffer
+		p := &painter{w: &b, colours: true, off: func() bool { return false }}
+		if _, err := p.Write([]byte(c.marked + c.rest)); err != nil || b.String() != tint(c.colour, c.marked)+c.rest {
+			t.Errorf("%q (%v)", b.String(), err)
 		}
 	}
 }

@@ -92,7 +92,7 @@ func (w *wait) summary() string {
 		default:
 			text += ", "
 		}
-		text += oneLine(n.GetId()) + " " + stateText(n.GetState())
+		text += oneLine(n.GetId()) + " " + stateText(n)
 	}
 	return text
 }
@@ -147,7 +147,7 @@ func (a *app) reportMissing(w *wait, interrupted bool) {
 		oneLine(w.domain), acked, count(total, "sidecar"), w.revision, end, w.goneText())
 	var rows [][]string
 	for _, n := range w.missing() {
-		rows = append(rows, []string{n.GetId(), stateText(n.GetState()), number(n.GetAcked()), number(w.revision), why(n, w.revision, time.Now())})
+		rows = append(rows, []string{n.GetId(), stateText(n), number(n.GetAcked()), number(w.revision), why(n, w.revision, time.Now())})
 	}
 	fmt.Fprint(a.io.Err, renderTable([]string{"NODE", "STATUS", "RUNNING", "WANTED", "WHY"}, rows, "RUNNING", "WANTED"))
 }

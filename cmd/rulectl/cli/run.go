@@ -53,9 +53,10 @@ type app struct {
 	io      IO
 	started bool // the command line was understood; errors before that are errors of usage
 	// changing: a change has been sent and not answered. Whoever stops waiting then does not know what became of it.
-	changing bool
-	failure  int    // the exit code of what fails
-	lists    string // the command that shows what there is to be named; "": get rules
+	changing   bool
+	failure    int      // the exit code of what fails
+	newDomains []string // that were told of
+	lists      string   // the command that shows what there is to be named; "": get rules
 
 	flags       *pflag.FlagSet // that every command has
 	config      *configFile    // nil before settle

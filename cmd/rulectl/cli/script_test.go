@@ -151,8 +151,12 @@ func (o *opsPort) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		inspected(w, r, fail)
 		return
 	case "/readyz":
+		if o.away.Load() {
+			fmt.Fprintln(w, "the last rules stay in force: no stream to the control plane at c:18000: receive: not authenticated: the token is revoked")
+		}
 		return
 	case "/metrics":
+		fmt.Fprintln(w, "headgate_config_revision{domain=\"publc-api\"} 0\nheadgate_config_revision{domain=\"shop\"} 10")
 		fmt.Fprintf(w, "# HELP headgate_store_up …\nheadgate_store_up %s\nheadgate_store_breaker_state{node=\"r:6379\"} 0\n", o.storeUp())
 		return
 	}

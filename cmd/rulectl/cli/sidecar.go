@@ -24,9 +24,10 @@ func (a *app) listSidecarsCommand(use string, aliases ...string) *cobra.Command 
 		Short:   "Show the sidecars and which revision each has taken",
 		Long: "The sidecars are shown for each domain they serve: the revision each should have, the one it runs (the\n" +
 			"last it acknowledged), and when it was last heard of.\n\n" +
-			"Synced has it. Pending was not heard of since. Nacked refuses a rule, and keeps its last good version. Away is not\n" +
-			"connected; Gone was stopped, or silent for ten minutes, and is not waited for. Foreign holds the rules of another\n" +
-			"history: see `rulectl sidecar adopt`. Ahead runs a revision that this control plane never made.",
+			"Synced has it. No rules: there is no such domain. Pending was not heard of since. Nacked refuses a rule, and keeps\n" +
+			"its last good version. Away is not connected; Gone was stopped, or silent for ten minutes, and is not waited for.\n" +
+			"Foreign holds the rules of another history: see `rulectl sidecar adopt`. Ahead runs a revision that this control\n" +
+			"plane never made.",
 		Args: cobra.NoArgs,
 		RunE: a.run(func(ctx context.Context, _ []string) error { return a.listSidecars(ctx) }),
 	}
@@ -70,7 +71,7 @@ func (a *app) nodes() *listing[*adminpb.Node] {
 
 func nodeRow(n *adminpb.Node, wide bool) []string {
 	row := []string{
-		n.GetId(), n.GetDomain(), stateText(n.GetState()), number(n.GetWanted()), number(n.GetAcked()),
+		n.GetId(), n.GetDomain(), stateText(n), number(n.GetWanted()), number(n.GetAcked()),
 		age(time.Since(n.GetSeen().AsTime())) + " ago", n.GetProgram(),
 	}
 	if wide {
@@ -112,6 +113,8 @@ func nodeNotes(n *adminpb.Node) []string {
 		list = append(list, "❄ BREAK-GLASS on this sidecar alone: "+freeze)
 	}
 	switch {
+	case unruled(n):
+		return append(list, fmt.Sprintf("there is no domain %s, so nothing is limited: is the name right? see: rulectl get domains", n.GetDomain()))
 	case n.GetState() == stateForeign:
 		return append(list, foreignText(n))
 	case n.GetState() == stateAhead:
@@ -147,10 +150,16 @@ const (
 	stateAhead   = "ahead"
 )
 
+// unruled reports that a node serves a domain that does not exist: it has all there is, and limits nothing.
+func unruled(n *adminpb.Node) bool { return n.GetState() == stateSynced && n.GetWanted() == 0 }
+
 // stateText is a state as icon and word, so that neither colour nor font carries it alone.
-func stateText(state string) string {
-	switch state {
+func stateText(n *adminpb.Node) string {
+	switch n.GetState() {
 	case stateSynced:
+		if unruled(n) {
+			return "⚠ No rules"
+		}
 		return "✔ Synced"
 	case statePending:
 		return "◌ Pending"
@@ -165,7 +174,7 @@ func stateText(state string) string {
 	case stateAhead:
 		return "⚠ Ahead"
 	}
-	return oneLine(state)
+	return oneLine(n.GetState())
 }
 
 func number(n int64) string {

@@ -91,7 +91,7 @@ func (a *app) describeSidecar(ctx context.Context, id string) error {
 	rows := make([][]string, len(nodes))
 	for i, n := range nodes {
 		rows[i] = []string{
-			n.GetDomain(), stateText(n.GetState()), number(n.GetWanted()), number(n.GetSent()), number(n.GetAcked()), number(n.GetNacked()),
+			n.GetDomain(), stateText(n), number(n.GetWanted()), number(n.GetSent()), number(n.GetAcked()), number(n.GetNacked()),
 			strconv.Itoa(int(n.GetLevel())), n.GetLineage(),
 		}
 	}
