@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/headgate/headgate/rules/rollout"
+	"github.com/headgate/headgate/rules/rollout/alert"
 	"github.com/headgate/headgate/rules/tally"
 )
 
@@ -15,6 +16,7 @@ type Store interface {
 	rollout.Ledger
 	rollout.Fleet
 	rollout.Feed
+	alert.Store
 	tally.Store
 	// Lead waits until this program is the only leader of those on the database, and calls run then. The context of run ends
 	// when it no longer leads: run returns soon then, and Lead waits again. Lead returns what run returns by itself, or the

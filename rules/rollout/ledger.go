@@ -44,6 +44,13 @@ type Ledger interface {
 	Credentials(ctx context.Context) ([]access.Credential, error)
 	// Credential returns the one with the hash, or [rules.ErrNotFound].
 	Credential(ctx context.Context, hash string) (access.Credential, error)
+
+	// SaveSilence stores a silence, in place of the one that its rule has.
+	SaveSilence(ctx context.Context, silence Silence, record Record) error
+	// DeleteSilence removes the one of a rule, or returns [rules.ErrNotFound].
+	DeleteSilence(ctx context.Context, domain, name string, record Record) error
+	// Silences returns those of a domain, or of all when domain is "", by domain and rule; ended ones too.
+	Silences(ctx context.Context, domain string) ([]Silence, error)
 }
 
 // Tx is what a transition may read inside Commit.

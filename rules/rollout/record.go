@@ -38,6 +38,9 @@ const (
 	ActionReplaceLineage   Action = "replace-lineage"
 	ActionAddCredential    Action = "add-credential"    //nolint:gosec // the name of an action
 	ActionRevokeCredential Action = "revoke-credential" //nolint:gosec // the same
+	ActionSilence          Action = "silence"
+	ActionUnsilence        Action = "unsilence"
+	ActionTestAlert        Action = "test-alert"
 )
 
 // Record is one entry of the audit trail: who did what, when and why, and what it made of the rules.

@@ -8,6 +8,7 @@ import (
 	"github.com/headgate/headgate/rules"
 	"github.com/headgate/headgate/rules/rollout"
 	"github.com/headgate/headgate/rules/rollout/access"
+	"github.com/headgate/headgate/rules/rollout/alert"
 	"github.com/headgate/headgate/rules/tally"
 	"github.com/headgate/headgate/storage"
 )
@@ -104,6 +105,16 @@ func everyCall(ctx context.Context, s storage.Store, report func(call string, er
 	report("Credentials", err)
 	_, err = s.Credential(ctx, access.HashToken("x"))
 	report("Credential", err)
+	report("SaveSilence", s.SaveSilence(ctx, silence("api", "plan", ""), note(rollout.ActionSilence, "api/plan")))
+	report("DeleteSilence", s.DeleteSilence(ctx, "api", "plan", note(rollout.ActionUnsilence, "api/plan")))
+	_, err = s.Silences(ctx, "")
+	report("Silences", err)
+	_, err = s.LastRound(ctx)
+	report("LastRound", err)
+	report("SaveRound", s.SaveRound(ctx, at, alert.Round{At: at}))
+	_, err = s.Alerts(ctx, alert.Query{Limit: 1})
+	report("Alerts", err)
+	report("MarkDelivered", s.MarkDelivered(ctx, []alert.Delivery{{Alert: "a", Target: "t", Status: alert.Firing}}))
 	report("SaveNodes", s.SaveNodes(ctx, []rollout.Node{node("n1", "api", 0)}))
 	_, err = s.Nodes(ctx, "")
 	report("Nodes", err)

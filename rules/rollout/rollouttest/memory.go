@@ -1,7 +1,7 @@
 // Package rollouttest has an in-memory ledger, for tests of what stands on one.
 //
 // The picture to hold: [Memory] is a database with one program on it. It keeps the contracts of rollout.Ledger,
-// rollout.Fleet and rollout.Feed as the real ones do, and passes their suite: one change at a time, wholly or not at all,
+// rollout.Fleet, rollout.Feed and alert.Store as the real ones do, and passes their suite: one change at a time, wholly or not at all,
 // and what it returns is the caller's own. It gives up speed, and is gone with the test. Beside that it does what tests
 // ask for: it fails, it loses notifications, it is restored as another history.
 package rollouttest
@@ -24,7 +24,7 @@ import (
 	"github.com/headgate/headgate/rules/rollout/access"
 )
 
-// Memory is a rollout.Ledger, rollout.Fleet and rollout.Feed. It is safe for concurrent use.
+// Memory is a rollout.Ledger, rollout.Fleet, rollout.Feed and alert.Store. It is safe for concurrent use.
 type Memory struct {
 	turn chan struct{} // full while somebody makes a revision; readers do not wait for it
 
@@ -38,6 +38,7 @@ type Memory struct {
 	credentials []access.Credential
 	nodes       map[id]rollout.Node
 	taken       map[rollout.Taken]int64 // the revision, by all else
+	alerts      alerts
 
 	failure  error
 	quiet    bool
@@ -56,7 +57,7 @@ func compareIDs(a, b id) int {
 // New returns an empty ledger with a lineage of its own.
 func New() *Memory {
 	m := &Memory{
-		turn: make(chan struct{}, 1), nodes: map[id]rollout.Node{},
+		turn: make(chan struct{}, 1), nodes: map[id]rollout.Node{}, alerts: newAlerts(),
 		watchers: map[chan struct{}]struct{}{}, saved: make(chan struct{}),
 	}
 	m.Restore(rand.Text())

@@ -82,10 +82,10 @@ type Detector struct {
 
 // Evidence is why it fires, or does not.
 type Evidence struct {
-	Count    Count
-	Bound    float64 // what the ratio is at least, but for one chance in a thousand
-	Baseline float64
-	Limit    float64 // what the bound has to be above
+	Count    Count   `json:"count"`
+	Bound    float64 `json:"bound"` // what the ratio is at least, but for one chance in a thousand
+	Baseline float64 `json:"baseline"`
+	Limit    float64 `json:"limit"` // what the bound has to be above
 }
 
 // Change is what an evaluation did.
@@ -137,12 +137,15 @@ func (d *Detector) firing(now time.Time, e *Evidence) Change {
 	if d.Calm.IsZero() || now.Sub(d.Calm) < clearFor {
 		return Same
 	}
-	d.Streak, d.Since, d.Calm, d.Thawed = 0, time.Time{}, time.Time{}, false
+	d.Reset()
 	return Resolved
 }
 
 // Acknowledge lets the baseline go on while it fires: what is measured now is the new usual.
 func (d *Detector) Acknowledge() { d.Thawed = !d.Since.IsZero() }
+
+// Reset lets it fire no longer, since what it watched is gone. What is usual stays known.
+func (d *Detector) Reset() { *d = Detector{Baseline: d.Baseline} }
 
 // enough is the volume test: many decisions, or few of which at least every second one is refused.
 func enough(c Count) bool {

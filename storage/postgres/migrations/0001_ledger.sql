@@ -112,6 +112,51 @@ CREATE TABLE credentials (
     revoked timestamptz    -- NULL: it is not
 );
 
+-- Rules of which no alert is sent until a time.
+CREATE TABLE silences (
+    domain   text COLLATE "C" NOT NULL,
+    rule     text COLLATE "C" NOT NULL,
+    at       timestamptz NOT NULL,
+    until    timestamptz NOT NULL,
+    actor    text        NOT NULL,
+    verified boolean     NOT NULL,
+    message  text        NOT NULL,
+    PRIMARY KEY (domain, rule)
+);
+
+-- The one row that says when all rules were last looked at. A leader that knows another time has been replaced.
+CREATE TABLE alert_rounds (
+    one     integer     PRIMARY KEY DEFAULT 1 CHECK (one = 1),
+    at      timestamptz NOT NULL,
+    settled timestamptz NOT NULL -- up to then what was counted is part of what is usual
+);
+INSERT INTO alert_rounds (at, settled) VALUES ('0001-01-01 00:00:00Z', '0001-01-01 00:00:00Z');
+
+-- What watches each version of a rule.
+CREATE TABLE detectors (
+    uid     text COLLATE "C" NOT NULL,
+    version bigint NOT NULL,
+    state   text   NOT NULL, -- JSON
+    PRIMARY KEY (uid, version)
+);
+
+CREATE TABLE alerts (
+    id       text COLLATE "C" PRIMARY KEY,
+    domain   text COLLATE "C" NOT NULL,
+    since    timestamptz NOT NULL,
+    resolved timestamptz,         -- NULL: it fires
+    facts    text        NOT NULL -- JSON
+);
+CREATE INDEX alerts_by_end ON alerts (resolved);
+
+-- What the receivers of alerts have been told.
+CREATE TABLE alert_deliveries (
+    alert  text COLLATE "C" NOT NULL REFERENCES alerts (id) ON DELETE CASCADE,
+    target text COLLATE "C" NOT NULL,
+    status text COLLATE "C" NOT NULL,
+    PRIMARY KEY (alert, target, status)
+);
+
 CREATE TABLE nodes (
     id          text COLLATE "C" NOT NULL,
     domain      text COLLATE "C" NOT NULL,
@@ -298,6 +343,11 @@ DROP TABLE missing;
 DROP TABLE sources;
 DROP TABLE taken;
 DROP TABLE nodes;
+DROP TABLE alert_deliveries;
+DROP TABLE alerts;
+DROP TABLE detectors;
+DROP TABLE alert_rounds;
+DROP TABLE silences;
 DROP TABLE credentials;
 DROP TABLE audit;
 ALTER TABLE rules DROP CONSTRAINT rules_state;

@@ -108,6 +108,51 @@ CREATE TABLE credentials (
     revoked INTEGER           -- NULL: it is not
 ) STRICT;
 
+-- Rules of which no alert is sent until a time.
+CREATE TABLE silences (
+    domain   TEXT    NOT NULL,
+    rule     TEXT    NOT NULL,
+    at       INTEGER NOT NULL,
+    until    INTEGER NOT NULL,
+    actor    TEXT    NOT NULL,
+    verified INTEGER NOT NULL,
+    message  TEXT    NOT NULL,
+    PRIMARY KEY (domain, rule)
+) STRICT;
+
+-- The one row that says when all rules were last looked at. A leader that knows another time has been replaced.
+CREATE TABLE alert_rounds (
+    one     INTEGER PRIMARY KEY DEFAULT 1 CHECK (one = 1),
+    at      INTEGER NOT NULL,
+    settled INTEGER NOT NULL -- up to then what was counted is part of what is usual
+) STRICT;
+INSERT INTO alert_rounds (at, settled) VALUES (-62135596800000000, -62135596800000000); -- the year 1
+
+-- What watches each version of a rule.
+CREATE TABLE detectors (
+    uid     TEXT    NOT NULL,
+    version INTEGER NOT NULL,
+    state   TEXT    NOT NULL, -- JSON
+    PRIMARY KEY (uid, version)
+) STRICT;
+
+CREATE TABLE alerts (
+    id       TEXT    NOT NULL PRIMARY KEY,
+    domain   TEXT    NOT NULL,
+    since    INTEGER NOT NULL,
+    resolved INTEGER,         -- NULL: it fires
+    facts    TEXT    NOT NULL -- JSON
+) STRICT;
+CREATE INDEX alerts_by_end ON alerts (resolved);
+
+-- What the receivers of alerts have been told.
+CREATE TABLE alert_deliveries (
+    alert  TEXT NOT NULL REFERENCES alerts (id) ON DELETE CASCADE,
+    target TEXT NOT NULL,
+    status TEXT NOT NULL,
+    PRIMARY KEY (alert, target, status)
+) STRICT;
+
 CREATE TABLE nodes (
     id          TEXT    NOT NULL,
     domain      TEXT    NOT NULL,
@@ -300,6 +345,11 @@ DROP TABLE missing;
 DROP TABLE sources;
 DROP TABLE taken;
 DROP TABLE nodes;
+DROP TABLE alert_deliveries;
+DROP TABLE alerts;
+DROP TABLE detectors;
+DROP TABLE alert_rounds;
+DROP TABLE silences;
 DROP TABLE credentials;
 DROP TABLE audit;
 -- Dropping a table deletes its rows first, and rules and rule_states refer to each other, as domains and domain_states do.
