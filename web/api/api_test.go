@@ -26,7 +26,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func setup(t *testing.T) (*api.Server, *rollouttest.Memory) {
 	t.Helper()
 	m := rollouttest.New()
-	return api.NewServer(rollout.NewService(m, time.Now), "controlplane test"), m
+	return api.NewServer(rollout.NewService(m, time.Now), api.Options{Program: "controlplane test", Alerts: m}), m
 }
 
 // anybody is the context of a call where nobody is asked who they are.

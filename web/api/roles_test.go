@@ -19,7 +19,7 @@ import (
 // Each call by each role, for the right domain and for another one.
 func TestRoles(t *testing.T) {
 	t.Parallel()
-	until := timestamppb.New(time.Now().Add(time.Hour))
+	until, anyone := timestamppb.New(time.Now().Add(time.Hour)), anybody(t)
 	calls := map[string]struct {
 		needs access.Role
 		call  func(context.Context, *api.Server, string) error
@@ -74,6 +74,21 @@ func TestRoles(t *testing.T) {
 		}},
 		"override": {access.Operator, func(ctx context.Context, s *api.Server, domain string) error {
 			_, err := s.SetOverride(ctx, &adminpb.SetOverrideRequest{Domain: domain, Rule: "x", Key: []string{"192.0.2.1"}, Rate: "20/s", Until: until})
+			return err
+		}},
+		"silence": {access.Operator, func(ctx context.Context, s *api.Server, domain string) error {
+			_, err := s.Silence(ctx, &adminpb.SilenceRequest{Domain: domain, Rule: "x", For: durationpb.New(time.Hour)})
+			return err
+		}},
+		"unsilence": {access.Operator, func(ctx context.Context, s *api.Server, domain string) error {
+			if _, err := s.Silence(anyone, &adminpb.SilenceRequest{Domain: domain, Rule: "x", For: durationpb.New(time.Hour)}); err != nil {
+				return err
+			}
+			_, err := s.Unsilence(ctx, &adminpb.UnsilenceRequest{Domain: domain, Rule: "x"})
+			return err
+		}},
+		"list alerts": {access.Viewer, func(ctx context.Context, s *api.Server, domain string) error {
+			_, err := s.ListAlerts(ctx, &adminpb.ListAlertsRequest{Domain: domain})
 			return err
 		}},
 		"delete override": {access.Operator, func(ctx context.Context, s *api.Server, domain string) error {

@@ -38,7 +38,7 @@ func (judged) Missing(_ context.Context, _, _ time.Time) ([]tally.Missing, error
 func setupJudged(t *testing.T, refused int64) *api.Server {
 	t.Helper()
 	m := rollouttest.New()
-	s := api.NewServer(rollout.NewService(m, time.Now).WithTallies(judged{refused}), "controlplane test")
+	s := api.NewServer(rollout.NewService(m, time.Now).WithTallies(judged{refused}), api.Options{Program: "controlplane test"})
 	apply(t, s, file("1", "a", "x", "1/s"))
 	return s
 }

@@ -31,12 +31,25 @@ const (
 type Server struct {
 	adminpb.UnimplementedAdminServiceServer
 	service *rollout.Service
-	program string
+	options Options
 }
 
-// NewServer returns a server for the use cases of the service. Program is the version that WhoAmI tells.
-func NewServer(service *rollout.Service, program string) *Server {
-	return &Server{service: service, program: program}
+// Options are what a server needs beside the use cases. Without Alerts there are none.
+type Options struct {
+	Program  string // the version that WhoAmI tells
+	Alerts   Alerts
+	Notifier Tester
+}
+
+// NewServer returns a server for the use cases of the service.
+func NewServer(service *rollout.Service, o Options) *Server {
+	if o.Alerts == nil {
+		o.Alerts = noAlerts{}
+	}
+	if o.Notifier == nil {
+		o.Notifier = noAlerts{}
+	}
+	return &Server{service: service, options: o}
 }
 
 // WhoAmI returns who the caller is taken for.
@@ -50,7 +63,7 @@ func (s *Server) WhoAmI(ctx context.Context, _ *adminpb.WhoAmIRequest) (*adminpb
 	who := identity(ctx)
 	resp := &adminpb.WhoAmIResponse{
 		Name: who.Name, Domains: who.Domains, Verified: who.Verified, Expires: timestamp(who.Expires),
-		Program: s.program, Lineage: head.Lineage, Revision: head.Revision, Time: timestamppb.Now(),
+		Program: s.options.Program, Lineage: head.Lineage, Revision: head.Revision, Time: timestamppb.Now(),
 	}
 	if !who.Local {
 		resp.Role = string(who.Role)

@@ -4311,6 +4311,869 @@ func (x *AwaitResponse) GetMissing() int32 {
 	return 0
 }
 
+type ListAlertsRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// "" for all domains.
+	Domain string `protobuf:"bytes,1,opt,name=domain,proto3" json:"domain,omitempty"`
+	// Also those that are resolved, as long as they are kept.
+	All           bool `protobuf:"varint,2,opt,name=all,proto3" json:"all,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListAlertsRequest) Reset() {
+	*x = ListAlertsRequest{}
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[63]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListAlertsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListAlertsRequest) ProtoMessage() {}
+
+func (x *ListAlertsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[63]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListAlertsRequest.ProtoReflect.Descriptor instead.
+func (*ListAlertsRequest) Descriptor() ([]byte, []int) {
+	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{63}
+}
+
+func (x *ListAlertsRequest) GetDomain() string {
+	if x != nil {
+		return x.Domain
+	}
+	return ""
+}
+
+func (x *ListAlertsRequest) GetAll() bool {
+	if x != nil {
+		return x.All
+	}
+	return false
+}
+
+type ListAlertsResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The newest first; at most 1000.
+	Alerts []*Alert `protobuf:"bytes,1,rep,name=alerts,proto3" json:"alerts,omitempty"`
+	// Those that have not ended.
+	Silences      []*SilenceState `protobuf:"bytes,2,rep,name=silences,proto3" json:"silences,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListAlertsResponse) Reset() {
+	*x = ListAlertsResponse{}
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[64]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListAlertsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListAlertsResponse) ProtoMessage() {}
+
+func (x *ListAlertsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[64]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListAlertsResponse.ProtoReflect.Descriptor instead.
+func (*ListAlertsResponse) Descriptor() ([]byte, []int) {
+	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{64}
+}
+
+func (x *ListAlertsResponse) GetAlerts() []*Alert {
+	if x != nil {
+		return x.Alerts
+	}
+	return nil
+}
+
+func (x *ListAlertsResponse) GetSilences() []*SilenceState {
+	if x != nil {
+		return x.Silences
+	}
+	return nil
+}
+
+// Alert says that a version of a rule refuses, or would refuse, far more than it used to.
+type Alert struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Id      string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	Domain  string                 `protobuf:"bytes,2,opt,name=domain,proto3" json:"domain,omitempty"`
+	Rule    string                 `protobuf:"bytes,3,opt,name=rule,proto3" json:"rule,omitempty"`
+	Version int64                  `protobuf:"varint,4,opt,name=version,proto3" json:"version,omitempty"`
+	// refused or would_refuse.
+	Kind string `protobuf:"bytes,5,opt,name=kind,proto3" json:"kind,omitempty"`
+	// page or info.
+	Severity    string `protobuf:"bytes,6,opt,name=severity,proto3" json:"severity,omitempty"`
+	Summary     string `protobuf:"bytes,7,opt,name=summary,proto3" json:"summary,omitempty"`
+	Description string `protobuf:"bytes,8,opt,name=description,proto3" json:"description,omitempty"`
+	// Absent: it fires.
+	Resolved *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=resolved,proto3" json:"resolved,omitempty"`
+	Since    *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=since,proto3" json:"since,omitempty"`
+	// Why it is resolved.
+	Ending string `protobuf:"bytes,11,opt,name=ending,proto3" json:"ending,omitempty"`
+	// Of the five minutes before.
+	Refused  int64 `protobuf:"varint,12,opt,name=refused,proto3" json:"refused,omitempty"`
+	Requests int64 `protobuf:"varint,13,opt,name=requests,proto3" json:"requests,omitempty"`
+	// What the ratio of the two surely is, what it usually is, and what it had to be above.
+	Bound    float64 `protobuf:"fixed64,14,opt,name=bound,proto3" json:"bound,omitempty"`
+	Baseline float64 `protobuf:"fixed64,15,opt,name=baseline,proto3" json:"baseline,omitempty"`
+	Limit    float64 `protobuf:"fixed64,16,opt,name=limit,proto3" json:"limit,omitempty"`
+	// many, one_client, everybody or unknown.
+	Hits string `protobuf:"bytes,17,opt,name=hits,proto3" json:"hits,omitempty"`
+	// About how many keys were hit.
+	Distinct int64 `protobuf:"varint,18,opt,name=distinct,proto3" json:"distinct,omitempty"`
+	// Those that were hit most.
+	Keys []*AlertKey `protobuf:"bytes,19,rep,name=keys,proto3" json:"keys,omitempty"`
+	// Commands that help.
+	Offers []*Offer `protobuf:"bytes,20,rep,name=offers,proto3" json:"offers,omitempty"`
+	// Where the rule stood, in words.
+	State         string `protobuf:"bytes,21,opt,name=state,proto3" json:"state,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Alert) Reset() {
+	*x = Alert{}
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[65]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Alert) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Alert) ProtoMessage() {}
+
+func (x *Alert) ProtoReflect() protoreflect.Message {
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[65]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Alert.ProtoReflect.Descriptor instead.
+func (*Alert) Descriptor() ([]byte, []int) {
+	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{65}
+}
+
+func (x *Alert) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *Alert) GetDomain() string {
+	if x != nil {
+		return x.Domain
+	}
+	return ""
+}
+
+func (x *Alert) GetRule() string {
+	if x != nil {
+		return x.Rule
+	}
+	return ""
+}
+
+func (x *Alert) GetVersion() int64 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
+}
+
+func (x *Alert) GetKind() string {
+	if x != nil {
+		return x.Kind
+	}
+	return ""
+}
+
+func (x *Alert) GetSeverity() string {
+	if x != nil {
+		return x.Severity
+	}
+	return ""
+}
+
+func (x *Alert) GetSummary() string {
+	if x != nil {
+		return x.Summary
+	}
+	return ""
+}
+
+func (x *Alert) GetDescription() string {
+	if x != nil {
+		return x.Description
+	}
+	return ""
+}
+
+func (x *Alert) GetResolved() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Resolved
+	}
+	return nil
+}
+
+func (x *Alert) GetSince() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Since
+	}
+	return nil
+}
+
+func (x *Alert) GetEnding() string {
+	if x != nil {
+		return x.Ending
+	}
+	return ""
+}
+
+func (x *Alert) GetRefused() int64 {
+	if x != nil {
+		return x.Refused
+	}
+	return 0
+}
+
+func (x *Alert) GetRequests() int64 {
+	if x != nil {
+		return x.Requests
+	}
+	return 0
+}
+
+func (x *Alert) GetBound() float64 {
+	if x != nil {
+		return x.Bound
+	}
+	return 0
+}
+
+func (x *Alert) GetBaseline() float64 {
+	if x != nil {
+		return x.Baseline
+	}
+	return 0
+}
+
+func (x *Alert) GetLimit() float64 {
+	if x != nil {
+		return x.Limit
+	}
+	return 0
+}
+
+func (x *Alert) GetHits() string {
+	if x != nil {
+		return x.Hits
+	}
+	return ""
+}
+
+func (x *Alert) GetDistinct() int64 {
+	if x != nil {
+		return x.Distinct
+	}
+	return 0
+}
+
+func (x *Alert) GetKeys() []*AlertKey {
+	if x != nil {
+		return x.Keys
+	}
+	return nil
+}
+
+func (x *Alert) GetOffers() []*Offer {
+	if x != nil {
+		return x.Offers
+	}
+	return nil
+}
+
+func (x *Alert) GetState() string {
+	if x != nil {
+		return x.State
+	}
+	return ""
+}
+
+type AlertKey struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Masked, or hashed.
+	Label         string `protobuf:"bytes,1,opt,name=label,proto3" json:"label,omitempty"`
+	Count         int64  `protobuf:"varint,2,opt,name=count,proto3" json:"count,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AlertKey) Reset() {
+	*x = AlertKey{}
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[66]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AlertKey) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AlertKey) ProtoMessage() {}
+
+func (x *AlertKey) ProtoReflect() protoreflect.Message {
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[66]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AlertKey.ProtoReflect.Descriptor instead.
+func (*AlertKey) Descriptor() ([]byte, []int) {
+	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{66}
+}
+
+func (x *AlertKey) GetLabel() string {
+	if x != nil {
+		return x.Label
+	}
+	return ""
+}
+
+func (x *AlertKey) GetCount() int64 {
+	if x != nil {
+		return x.Count
+	}
+	return 0
+}
+
+type Offer struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Command       string                 `protobuf:"bytes,1,opt,name=command,proto3" json:"command,omitempty"`
+	Effect        string                 `protobuf:"bytes,2,opt,name=effect,proto3" json:"effect,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Offer) Reset() {
+	*x = Offer{}
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[67]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Offer) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Offer) ProtoMessage() {}
+
+func (x *Offer) ProtoReflect() protoreflect.Message {
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[67]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Offer.ProtoReflect.Descriptor instead.
+func (*Offer) Descriptor() ([]byte, []int) {
+	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{67}
+}
+
+func (x *Offer) GetCommand() string {
+	if x != nil {
+		return x.Command
+	}
+	return ""
+}
+
+func (x *Offer) GetEffect() string {
+	if x != nil {
+		return x.Effect
+	}
+	return ""
+}
+
+type SilenceState struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Domain        string                 `protobuf:"bytes,1,opt,name=domain,proto3" json:"domain,omitempty"`
+	Rule          string                 `protobuf:"bytes,2,opt,name=rule,proto3" json:"rule,omitempty"`
+	At            *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=at,proto3" json:"at,omitempty"`
+	Until         *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=until,proto3" json:"until,omitempty"`
+	Actor         string                 `protobuf:"bytes,5,opt,name=actor,proto3" json:"actor,omitempty"`
+	Message       string                 `protobuf:"bytes,6,opt,name=message,proto3" json:"message,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SilenceState) Reset() {
+	*x = SilenceState{}
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[68]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SilenceState) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SilenceState) ProtoMessage() {}
+
+func (x *SilenceState) ProtoReflect() protoreflect.Message {
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[68]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SilenceState.ProtoReflect.Descriptor instead.
+func (*SilenceState) Descriptor() ([]byte, []int) {
+	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{68}
+}
+
+func (x *SilenceState) GetDomain() string {
+	if x != nil {
+		return x.Domain
+	}
+	return ""
+}
+
+func (x *SilenceState) GetRule() string {
+	if x != nil {
+		return x.Rule
+	}
+	return ""
+}
+
+func (x *SilenceState) GetAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.At
+	}
+	return nil
+}
+
+func (x *SilenceState) GetUntil() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Until
+	}
+	return nil
+}
+
+func (x *SilenceState) GetActor() string {
+	if x != nil {
+		return x.Actor
+	}
+	return ""
+}
+
+func (x *SilenceState) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
+type SilenceRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Domain        string                 `protobuf:"bytes,1,opt,name=domain,proto3" json:"domain,omitempty"`
+	Rule          string                 `protobuf:"bytes,2,opt,name=rule,proto3" json:"rule,omitempty"`
+	For           *durationpb.Duration   `protobuf:"bytes,3,opt,name=for,proto3" json:"for,omitempty"`
+	Message       string                 `protobuf:"bytes,4,opt,name=message,proto3" json:"message,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SilenceRequest) Reset() {
+	*x = SilenceRequest{}
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[69]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SilenceRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SilenceRequest) ProtoMessage() {}
+
+func (x *SilenceRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[69]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SilenceRequest.ProtoReflect.Descriptor instead.
+func (*SilenceRequest) Descriptor() ([]byte, []int) {
+	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{69}
+}
+
+func (x *SilenceRequest) GetDomain() string {
+	if x != nil {
+		return x.Domain
+	}
+	return ""
+}
+
+func (x *SilenceRequest) GetRule() string {
+	if x != nil {
+		return x.Rule
+	}
+	return ""
+}
+
+func (x *SilenceRequest) GetFor() *durationpb.Duration {
+	if x != nil {
+		return x.For
+	}
+	return nil
+}
+
+func (x *SilenceRequest) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
+type SilenceResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Silence       *SilenceState          `protobuf:"bytes,1,opt,name=silence,proto3" json:"silence,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SilenceResponse) Reset() {
+	*x = SilenceResponse{}
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[70]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SilenceResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SilenceResponse) ProtoMessage() {}
+
+func (x *SilenceResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[70]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SilenceResponse.ProtoReflect.Descriptor instead.
+func (*SilenceResponse) Descriptor() ([]byte, []int) {
+	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{70}
+}
+
+func (x *SilenceResponse) GetSilence() *SilenceState {
+	if x != nil {
+		return x.Silence
+	}
+	return nil
+}
+
+type UnsilenceRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Domain        string                 `protobuf:"bytes,1,opt,name=domain,proto3" json:"domain,omitempty"`
+	Rule          string                 `protobuf:"bytes,2,opt,name=rule,proto3" json:"rule,omitempty"`
+	Message       string                 `protobuf:"bytes,3,opt,name=message,proto3" json:"message,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UnsilenceRequest) Reset() {
+	*x = UnsilenceRequest{}
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[71]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UnsilenceRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UnsilenceRequest) ProtoMessage() {}
+
+func (x *UnsilenceRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[71]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UnsilenceRequest.ProtoReflect.Descriptor instead.
+func (*UnsilenceRequest) Descriptor() ([]byte, []int) {
+	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{71}
+}
+
+func (x *UnsilenceRequest) GetDomain() string {
+	if x != nil {
+		return x.Domain
+	}
+	return ""
+}
+
+func (x *UnsilenceRequest) GetRule() string {
+	if x != nil {
+		return x.Rule
+	}
+	return ""
+}
+
+func (x *UnsilenceRequest) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
+type UnsilenceResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UnsilenceResponse) Reset() {
+	*x = UnsilenceResponse{}
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[72]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UnsilenceResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UnsilenceResponse) ProtoMessage() {}
+
+func (x *UnsilenceResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[72]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UnsilenceResponse.ProtoReflect.Descriptor instead.
+func (*UnsilenceResponse) Descriptor() ([]byte, []int) {
+	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{72}
+}
+
+type TestAlertsRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Message       string                 `protobuf:"bytes,1,opt,name=message,proto3" json:"message,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TestAlertsRequest) Reset() {
+	*x = TestAlertsRequest{}
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[73]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TestAlertsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TestAlertsRequest) ProtoMessage() {}
+
+func (x *TestAlertsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[73]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TestAlertsRequest.ProtoReflect.Descriptor instead.
+func (*TestAlertsRequest) Descriptor() ([]byte, []int) {
+	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{73}
+}
+
+func (x *TestAlertsRequest) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
+type TestAlertsResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Answers       []*TargetAnswer        `protobuf:"bytes,1,rep,name=answers,proto3" json:"answers,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TestAlertsResponse) Reset() {
+	*x = TestAlertsResponse{}
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[74]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TestAlertsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TestAlertsResponse) ProtoMessage() {}
+
+func (x *TestAlertsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[74]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TestAlertsResponse.ProtoReflect.Descriptor instead.
+func (*TestAlertsResponse) Descriptor() ([]byte, []int) {
+	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{74}
+}
+
+func (x *TestAlertsResponse) GetAnswers() []*TargetAnswer {
+	if x != nil {
+		return x.Answers
+	}
+	return nil
+}
+
+type TargetAnswer struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Kind and host.
+	Target string `protobuf:"bytes,1,opt,name=target,proto3" json:"target,omitempty"`
+	// Why it did not take it; "": it did.
+	Error         string `protobuf:"bytes,2,opt,name=error,proto3" json:"error,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TargetAnswer) Reset() {
+	*x = TargetAnswer{}
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[75]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TargetAnswer) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TargetAnswer) ProtoMessage() {}
+
+func (x *TargetAnswer) ProtoReflect() protoreflect.Message {
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[75]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TargetAnswer.ProtoReflect.Descriptor instead.
+func (*TargetAnswer) Descriptor() ([]byte, []int) {
+	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{75}
+}
+
+func (x *TargetAnswer) GetTarget() string {
+	if x != nil {
+		return x.Target
+	}
+	return ""
+}
+
+func (x *TargetAnswer) GetError() string {
+	if x != nil {
+		return x.Error
+	}
+	return ""
+}
+
 type ReplaceLineageRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Lineage       string                 `protobuf:"bytes,1,opt,name=lineage,proto3" json:"lineage,omitempty"`
@@ -4321,7 +5184,7 @@ type ReplaceLineageRequest struct {
 
 func (x *ReplaceLineageRequest) Reset() {
 	*x = ReplaceLineageRequest{}
-	mi := &file_web_api_adminpb_admin_proto_msgTypes[63]
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[76]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4333,7 +5196,7 @@ func (x *ReplaceLineageRequest) String() string {
 func (*ReplaceLineageRequest) ProtoMessage() {}
 
 func (x *ReplaceLineageRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_web_api_adminpb_admin_proto_msgTypes[63]
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[76]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4346,7 +5209,7 @@ func (x *ReplaceLineageRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplaceLineageRequest.ProtoReflect.Descriptor instead.
 func (*ReplaceLineageRequest) Descriptor() ([]byte, []int) {
-	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{63}
+	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{76}
 }
 
 func (x *ReplaceLineageRequest) GetLineage() string {
@@ -4371,7 +5234,7 @@ type ReplaceLineageResponse struct {
 
 func (x *ReplaceLineageResponse) Reset() {
 	*x = ReplaceLineageResponse{}
-	mi := &file_web_api_adminpb_admin_proto_msgTypes[64]
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[77]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4383,7 +5246,7 @@ func (x *ReplaceLineageResponse) String() string {
 func (*ReplaceLineageResponse) ProtoMessage() {}
 
 func (x *ReplaceLineageResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_web_api_adminpb_admin_proto_msgTypes[64]
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[77]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4396,7 +5259,7 @@ func (x *ReplaceLineageResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplaceLineageResponse.ProtoReflect.Descriptor instead.
 func (*ReplaceLineageResponse) Descriptor() ([]byte, []int) {
-	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{64}
+	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{77}
 }
 
 type CreateCredentialRequest struct {
@@ -4418,7 +5281,7 @@ type CreateCredentialRequest struct {
 
 func (x *CreateCredentialRequest) Reset() {
 	*x = CreateCredentialRequest{}
-	mi := &file_web_api_adminpb_admin_proto_msgTypes[65]
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[78]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4430,7 +5293,7 @@ func (x *CreateCredentialRequest) String() string {
 func (*CreateCredentialRequest) ProtoMessage() {}
 
 func (x *CreateCredentialRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_web_api_adminpb_admin_proto_msgTypes[65]
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[78]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4443,7 +5306,7 @@ func (x *CreateCredentialRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateCredentialRequest.ProtoReflect.Descriptor instead.
 func (*CreateCredentialRequest) Descriptor() ([]byte, []int) {
-	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{65}
+	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{78}
 }
 
 func (x *CreateCredentialRequest) GetName() string {
@@ -4499,7 +5362,7 @@ type CreateCredentialResponse struct {
 
 func (x *CreateCredentialResponse) Reset() {
 	*x = CreateCredentialResponse{}
-	mi := &file_web_api_adminpb_admin_proto_msgTypes[66]
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[79]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4511,7 +5374,7 @@ func (x *CreateCredentialResponse) String() string {
 func (*CreateCredentialResponse) ProtoMessage() {}
 
 func (x *CreateCredentialResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_web_api_adminpb_admin_proto_msgTypes[66]
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[79]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4524,7 +5387,7 @@ func (x *CreateCredentialResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateCredentialResponse.ProtoReflect.Descriptor instead.
 func (*CreateCredentialResponse) Descriptor() ([]byte, []int) {
-	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{66}
+	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{79}
 }
 
 func (x *CreateCredentialResponse) GetCredential() *Credential {
@@ -4549,7 +5412,7 @@ type ListCredentialsRequest struct {
 
 func (x *ListCredentialsRequest) Reset() {
 	*x = ListCredentialsRequest{}
-	mi := &file_web_api_adminpb_admin_proto_msgTypes[67]
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[80]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4561,7 +5424,7 @@ func (x *ListCredentialsRequest) String() string {
 func (*ListCredentialsRequest) ProtoMessage() {}
 
 func (x *ListCredentialsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_web_api_adminpb_admin_proto_msgTypes[67]
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[80]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4574,7 +5437,7 @@ func (x *ListCredentialsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListCredentialsRequest.ProtoReflect.Descriptor instead.
 func (*ListCredentialsRequest) Descriptor() ([]byte, []int) {
-	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{67}
+	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{80}
 }
 
 type ListCredentialsResponse struct {
@@ -4586,7 +5449,7 @@ type ListCredentialsResponse struct {
 
 func (x *ListCredentialsResponse) Reset() {
 	*x = ListCredentialsResponse{}
-	mi := &file_web_api_adminpb_admin_proto_msgTypes[68]
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[81]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4598,7 +5461,7 @@ func (x *ListCredentialsResponse) String() string {
 func (*ListCredentialsResponse) ProtoMessage() {}
 
 func (x *ListCredentialsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_web_api_adminpb_admin_proto_msgTypes[68]
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[81]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4611,7 +5474,7 @@ func (x *ListCredentialsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListCredentialsResponse.ProtoReflect.Descriptor instead.
 func (*ListCredentialsResponse) Descriptor() ([]byte, []int) {
-	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{68}
+	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{81}
 }
 
 func (x *ListCredentialsResponse) GetCredentials() []*Credential {
@@ -4638,7 +5501,7 @@ type Credential struct {
 
 func (x *Credential) Reset() {
 	*x = Credential{}
-	mi := &file_web_api_adminpb_admin_proto_msgTypes[69]
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[82]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4650,7 +5513,7 @@ func (x *Credential) String() string {
 func (*Credential) ProtoMessage() {}
 
 func (x *Credential) ProtoReflect() protoreflect.Message {
-	mi := &file_web_api_adminpb_admin_proto_msgTypes[69]
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[82]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4663,7 +5526,7 @@ func (x *Credential) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Credential.ProtoReflect.Descriptor instead.
 func (*Credential) Descriptor() ([]byte, []int) {
-	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{69}
+	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{82}
 }
 
 func (x *Credential) GetId() string {
@@ -4732,7 +5595,7 @@ type RevokeCredentialRequest struct {
 
 func (x *RevokeCredentialRequest) Reset() {
 	*x = RevokeCredentialRequest{}
-	mi := &file_web_api_adminpb_admin_proto_msgTypes[70]
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[83]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4744,7 +5607,7 @@ func (x *RevokeCredentialRequest) String() string {
 func (*RevokeCredentialRequest) ProtoMessage() {}
 
 func (x *RevokeCredentialRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_web_api_adminpb_admin_proto_msgTypes[70]
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[83]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4757,7 +5620,7 @@ func (x *RevokeCredentialRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevokeCredentialRequest.ProtoReflect.Descriptor instead.
 func (*RevokeCredentialRequest) Descriptor() ([]byte, []int) {
-	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{70}
+	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{83}
 }
 
 func (x *RevokeCredentialRequest) GetId() string {
@@ -4782,7 +5645,7 @@ type RevokeCredentialResponse struct {
 
 func (x *RevokeCredentialResponse) Reset() {
 	*x = RevokeCredentialResponse{}
-	mi := &file_web_api_adminpb_admin_proto_msgTypes[71]
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[84]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4794,7 +5657,7 @@ func (x *RevokeCredentialResponse) String() string {
 func (*RevokeCredentialResponse) ProtoMessage() {}
 
 func (x *RevokeCredentialResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_web_api_adminpb_admin_proto_msgTypes[71]
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[84]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4807,7 +5670,7 @@ func (x *RevokeCredentialResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevokeCredentialResponse.ProtoReflect.Descriptor instead.
 func (*RevokeCredentialResponse) Descriptor() ([]byte, []int) {
-	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{71}
+	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{84}
 }
 
 var File_web_api_adminpb_admin_proto protoreflect.FileDescriptor
@@ -5128,7 +5991,68 @@ const file_web_api_adminpb_admin_proto_rawDesc = "" +
 	"\brevision\x18\x02 \x01(\x03R\brevision\"X\n" +
 	"\rAwaitResponse\x12-\n" +
 	"\x05nodes\x18\x01 \x03(\v2\x17.headgate.admin.v1.NodeR\x05nodes\x12\x18\n" +
-	"\amissing\x18\x02 \x01(\x05R\amissing\"K\n" +
+	"\amissing\x18\x02 \x01(\x05R\amissing\"=\n" +
+	"\x11ListAlertsRequest\x12\x16\n" +
+	"\x06domain\x18\x01 \x01(\tR\x06domain\x12\x10\n" +
+	"\x03all\x18\x02 \x01(\bR\x03all\"\x83\x01\n" +
+	"\x12ListAlertsResponse\x120\n" +
+	"\x06alerts\x18\x01 \x03(\v2\x18.headgate.admin.v1.AlertR\x06alerts\x12;\n" +
+	"\bsilences\x18\x02 \x03(\v2\x1f.headgate.admin.v1.SilenceStateR\bsilences\"\xf2\x04\n" +
+	"\x05Alert\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x16\n" +
+	"\x06domain\x18\x02 \x01(\tR\x06domain\x12\x12\n" +
+	"\x04rule\x18\x03 \x01(\tR\x04rule\x12\x18\n" +
+	"\aversion\x18\x04 \x01(\x03R\aversion\x12\x12\n" +
+	"\x04kind\x18\x05 \x01(\tR\x04kind\x12\x1a\n" +
+	"\bseverity\x18\x06 \x01(\tR\bseverity\x12\x18\n" +
+	"\asummary\x18\a \x01(\tR\asummary\x12 \n" +
+	"\vdescription\x18\b \x01(\tR\vdescription\x126\n" +
+	"\bresolved\x18\t \x01(\v2\x1a.google.protobuf.TimestampR\bresolved\x120\n" +
+	"\x05since\x18\n" +
+	" \x01(\v2\x1a.google.protobuf.TimestampR\x05since\x12\x16\n" +
+	"\x06ending\x18\v \x01(\tR\x06ending\x12\x18\n" +
+	"\arefused\x18\f \x01(\x03R\arefused\x12\x1a\n" +
+	"\brequests\x18\r \x01(\x03R\brequests\x12\x14\n" +
+	"\x05bound\x18\x0e \x01(\x01R\x05bound\x12\x1a\n" +
+	"\bbaseline\x18\x0f \x01(\x01R\bbaseline\x12\x14\n" +
+	"\x05limit\x18\x10 \x01(\x01R\x05limit\x12\x12\n" +
+	"\x04hits\x18\x11 \x01(\tR\x04hits\x12\x1a\n" +
+	"\bdistinct\x18\x12 \x01(\x03R\bdistinct\x12/\n" +
+	"\x04keys\x18\x13 \x03(\v2\x1b.headgate.admin.v1.AlertKeyR\x04keys\x120\n" +
+	"\x06offers\x18\x14 \x03(\v2\x18.headgate.admin.v1.OfferR\x06offers\x12\x14\n" +
+	"\x05state\x18\x15 \x01(\tR\x05state\"6\n" +
+	"\bAlertKey\x12\x14\n" +
+	"\x05label\x18\x01 \x01(\tR\x05label\x12\x14\n" +
+	"\x05count\x18\x02 \x01(\x03R\x05count\"9\n" +
+	"\x05Offer\x12\x18\n" +
+	"\acommand\x18\x01 \x01(\tR\acommand\x12\x16\n" +
+	"\x06effect\x18\x02 \x01(\tR\x06effect\"\xc8\x01\n" +
+	"\fSilenceState\x12\x16\n" +
+	"\x06domain\x18\x01 \x01(\tR\x06domain\x12\x12\n" +
+	"\x04rule\x18\x02 \x01(\tR\x04rule\x12*\n" +
+	"\x02at\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x120\n" +
+	"\x05until\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x05until\x12\x14\n" +
+	"\x05actor\x18\x05 \x01(\tR\x05actor\x12\x18\n" +
+	"\amessage\x18\x06 \x01(\tR\amessage\"\x83\x01\n" +
+	"\x0eSilenceRequest\x12\x16\n" +
+	"\x06domain\x18\x01 \x01(\tR\x06domain\x12\x12\n" +
+	"\x04rule\x18\x02 \x01(\tR\x04rule\x12+\n" +
+	"\x03for\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\x03for\x12\x18\n" +
+	"\amessage\x18\x04 \x01(\tR\amessage\"L\n" +
+	"\x0fSilenceResponse\x129\n" +
+	"\asilence\x18\x01 \x01(\v2\x1f.headgate.admin.v1.SilenceStateR\asilence\"X\n" +
+	"\x10UnsilenceRequest\x12\x16\n" +
+	"\x06domain\x18\x01 \x01(\tR\x06domain\x12\x12\n" +
+	"\x04rule\x18\x02 \x01(\tR\x04rule\x12\x18\n" +
+	"\amessage\x18\x03 \x01(\tR\amessage\"\x13\n" +
+	"\x11UnsilenceResponse\"-\n" +
+	"\x11TestAlertsRequest\x12\x18\n" +
+	"\amessage\x18\x01 \x01(\tR\amessage\"O\n" +
+	"\x12TestAlertsResponse\x129\n" +
+	"\aanswers\x18\x01 \x03(\v2\x1f.headgate.admin.v1.TargetAnswerR\aanswers\"<\n" +
+	"\fTargetAnswer\x12\x16\n" +
+	"\x06target\x18\x01 \x01(\tR\x06target\x12\x14\n" +
+	"\x05error\x18\x02 \x01(\tR\x05error\"K\n" +
 	"\x15ReplaceLineageRequest\x12\x18\n" +
 	"\alineage\x18\x01 \x01(\tR\alineage\x12\x18\n" +
 	"\amessage\x18\x02 \x01(\tR\amessage\"\x18\n" +
@@ -5161,7 +6085,7 @@ const file_web_api_adminpb_admin_proto_rawDesc = "" +
 	"\x17RevokeCredentialRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x18\n" +
 	"\amessage\x18\x02 \x01(\tR\amessage\"\x1a\n" +
-	"\x18RevokeCredentialResponse2\xef\x11\n" +
+	"\x18RevokeCredentialResponse2\xcf\x14\n" +
 	"\fAdminService\x12M\n" +
 	"\x06WhoAmI\x12 .headgate.admin.v1.WhoAmIRequest\x1a!.headgate.admin.v1.WhoAmIResponse\x12J\n" +
 	"\x05Apply\x12\x1f.headgate.admin.v1.ApplyRequest\x1a .headgate.admin.v1.ApplyResponse\x12P\n" +
@@ -5184,7 +6108,13 @@ const file_web_api_adminpb_admin_proto_rawDesc = "" +
 	"\tListAudit\x12#.headgate.admin.v1.ListAuditRequest\x1a$.headgate.admin.v1.ListAuditResponse\x12V\n" +
 	"\tListNodes\x12#.headgate.admin.v1.ListNodesRequest\x1a$.headgate.admin.v1.ListNodesResponse\x12_\n" +
 	"\fDescribeNode\x12&.headgate.admin.v1.DescribeNodeRequest\x1a'.headgate.admin.v1.DescribeNodeResponse\x12L\n" +
-	"\x05Await\x12\x1f.headgate.admin.v1.AwaitRequest\x1a .headgate.admin.v1.AwaitResponse0\x01\x12e\n" +
+	"\x05Await\x12\x1f.headgate.admin.v1.AwaitRequest\x1a .headgate.admin.v1.AwaitResponse0\x01\x12Y\n" +
+	"\n" +
+	"ListAlerts\x12$.headgate.admin.v1.ListAlertsRequest\x1a%.headgate.admin.v1.ListAlertsResponse\x12P\n" +
+	"\aSilence\x12!.headgate.admin.v1.SilenceRequest\x1a\".headgate.admin.v1.SilenceResponse\x12V\n" +
+	"\tUnsilence\x12#.headgate.admin.v1.UnsilenceRequest\x1a$.headgate.admin.v1.UnsilenceResponse\x12Y\n" +
+	"\n" +
+	"TestAlerts\x12$.headgate.admin.v1.TestAlertsRequest\x1a%.headgate.admin.v1.TestAlertsResponse\x12e\n" +
 	"\x0eReplaceLineage\x12(.headgate.admin.v1.ReplaceLineageRequest\x1a).headgate.admin.v1.ReplaceLineageResponse\x12k\n" +
 	"\x10CreateCredential\x12*.headgate.admin.v1.CreateCredentialRequest\x1a+.headgate.admin.v1.CreateCredentialResponse\x12h\n" +
 	"\x0fListCredentials\x12).headgate.admin.v1.ListCredentialsRequest\x1a*.headgate.admin.v1.ListCredentialsResponse\x12k\n" +
@@ -5202,7 +6132,7 @@ func file_web_api_adminpb_admin_proto_rawDescGZIP() []byte {
 	return file_web_api_adminpb_admin_proto_rawDescData
 }
 
-var file_web_api_adminpb_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 72)
+var file_web_api_adminpb_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 85)
 var file_web_api_adminpb_admin_proto_goTypes = []any{
 	(*Why)(nil),                      // 0: headgate.admin.v1.Why
 	(*WhoAmIRequest)(nil),            // 1: headgate.admin.v1.WhoAmIRequest
@@ -5267,143 +6197,175 @@ var file_web_api_adminpb_admin_proto_goTypes = []any{
 	(*Lack)(nil),                     // 60: headgate.admin.v1.Lack
 	(*AwaitRequest)(nil),             // 61: headgate.admin.v1.AwaitRequest
 	(*AwaitResponse)(nil),            // 62: headgate.admin.v1.AwaitResponse
-	(*ReplaceLineageRequest)(nil),    // 63: headgate.admin.v1.ReplaceLineageRequest
-	(*ReplaceLineageResponse)(nil),   // 64: headgate.admin.v1.ReplaceLineageResponse
-	(*CreateCredentialRequest)(nil),  // 65: headgate.admin.v1.CreateCredentialRequest
-	(*CreateCredentialResponse)(nil), // 66: headgate.admin.v1.CreateCredentialResponse
-	(*ListCredentialsRequest)(nil),   // 67: headgate.admin.v1.ListCredentialsRequest
-	(*ListCredentialsResponse)(nil),  // 68: headgate.admin.v1.ListCredentialsResponse
-	(*Credential)(nil),               // 69: headgate.admin.v1.Credential
-	(*RevokeCredentialRequest)(nil),  // 70: headgate.admin.v1.RevokeCredentialRequest
-	(*RevokeCredentialResponse)(nil), // 71: headgate.admin.v1.RevokeCredentialResponse
-	(*timestamppb.Timestamp)(nil),    // 72: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),      // 73: google.protobuf.Duration
+	(*ListAlertsRequest)(nil),        // 63: headgate.admin.v1.ListAlertsRequest
+	(*ListAlertsResponse)(nil),       // 64: headgate.admin.v1.ListAlertsResponse
+	(*Alert)(nil),                    // 65: headgate.admin.v1.Alert
+	(*AlertKey)(nil),                 // 66: headgate.admin.v1.AlertKey
+	(*Offer)(nil),                    // 67: headgate.admin.v1.Offer
+	(*SilenceState)(nil),             // 68: headgate.admin.v1.SilenceState
+	(*SilenceRequest)(nil),           // 69: headgate.admin.v1.SilenceRequest
+	(*SilenceResponse)(nil),          // 70: headgate.admin.v1.SilenceResponse
+	(*UnsilenceRequest)(nil),         // 71: headgate.admin.v1.UnsilenceRequest
+	(*UnsilenceResponse)(nil),        // 72: headgate.admin.v1.UnsilenceResponse
+	(*TestAlertsRequest)(nil),        // 73: headgate.admin.v1.TestAlertsRequest
+	(*TestAlertsResponse)(nil),       // 74: headgate.admin.v1.TestAlertsResponse
+	(*TargetAnswer)(nil),             // 75: headgate.admin.v1.TargetAnswer
+	(*ReplaceLineageRequest)(nil),    // 76: headgate.admin.v1.ReplaceLineageRequest
+	(*ReplaceLineageResponse)(nil),   // 77: headgate.admin.v1.ReplaceLineageResponse
+	(*CreateCredentialRequest)(nil),  // 78: headgate.admin.v1.CreateCredentialRequest
+	(*CreateCredentialResponse)(nil), // 79: headgate.admin.v1.CreateCredentialResponse
+	(*ListCredentialsRequest)(nil),   // 80: headgate.admin.v1.ListCredentialsRequest
+	(*ListCredentialsResponse)(nil),  // 81: headgate.admin.v1.ListCredentialsResponse
+	(*Credential)(nil),               // 82: headgate.admin.v1.Credential
+	(*RevokeCredentialRequest)(nil),  // 83: headgate.admin.v1.RevokeCredentialRequest
+	(*RevokeCredentialResponse)(nil), // 84: headgate.admin.v1.RevokeCredentialResponse
+	(*timestamppb.Timestamp)(nil),    // 85: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),      // 86: google.protobuf.Duration
 }
 var file_web_api_adminpb_admin_proto_depIdxs = []int32{
-	72, // 0: headgate.admin.v1.WhoAmIResponse.expires:type_name -> google.protobuf.Timestamp
-	72, // 1: headgate.admin.v1.WhoAmIResponse.time:type_name -> google.protobuf.Timestamp
-	3,  // 2: headgate.admin.v1.ApplyRequest.files:type_name -> headgate.admin.v1.File
-	0,  // 3: headgate.admin.v1.ApplyRequest.why:type_name -> headgate.admin.v1.Why
-	6,  // 4: headgate.admin.v1.ApplyResponse.outcomes:type_name -> headgate.admin.v1.Outcome
-	7,  // 5: headgate.admin.v1.Outcome.steps:type_name -> headgate.admin.v1.Step
-	0,  // 6: headgate.admin.v1.PromoteRequest.why:type_name -> headgate.admin.v1.Why
-	6,  // 7: headgate.admin.v1.PromoteResponse.outcome:type_name -> headgate.admin.v1.Outcome
-	0,  // 8: headgate.admin.v1.PauseRequest.why:type_name -> headgate.admin.v1.Why
-	6,  // 9: headgate.admin.v1.PauseResponse.outcome:type_name -> headgate.admin.v1.Outcome
-	0,  // 10: headgate.admin.v1.RollbackRequest.why:type_name -> headgate.admin.v1.Why
-	6,  // 11: headgate.admin.v1.RollbackResponse.outcome:type_name -> headgate.admin.v1.Outcome
-	0,  // 12: headgate.admin.v1.RollbackDomainRequest.why:type_name -> headgate.admin.v1.Why
-	6,  // 13: headgate.admin.v1.RollbackDomainResponse.outcome:type_name -> headgate.admin.v1.Outcome
-	0,  // 14: headgate.admin.v1.DeleteRequest.why:type_name -> headgate.admin.v1.Why
-	6,  // 15: headgate.admin.v1.DeleteResponse.outcome:type_name -> headgate.admin.v1.Outcome
-	73, // 16: headgate.admin.v1.FreezeRequest.for:type_name -> google.protobuf.Duration
-	0,  // 17: headgate.admin.v1.FreezeRequest.why:type_name -> headgate.admin.v1.Why
-	6,  // 18: headgate.admin.v1.FreezeResponse.outcome:type_name -> headgate.admin.v1.Outcome
-	0,  // 19: headgate.admin.v1.UnfreezeRequest.why:type_name -> headgate.admin.v1.Why
-	6,  // 20: headgate.admin.v1.UnfreezeResponse.outcome:type_name -> headgate.admin.v1.Outcome
-	72, // 21: headgate.admin.v1.SetOverrideRequest.until:type_name -> google.protobuf.Timestamp
-	0,  // 22: headgate.admin.v1.SetOverrideRequest.why:type_name -> headgate.admin.v1.Why
-	6,  // 23: headgate.admin.v1.SetOverrideResponse.outcome:type_name -> headgate.admin.v1.Outcome
-	0,  // 24: headgate.admin.v1.DeleteOverrideRequest.why:type_name -> headgate.admin.v1.Why
-	6,  // 25: headgate.admin.v1.DeleteOverrideResponse.outcome:type_name -> headgate.admin.v1.Outcome
-	28, // 26: headgate.admin.v1.ListRulesResponse.rules:type_name -> headgate.admin.v1.Rule
-	40, // 27: headgate.admin.v1.Rule.stable:type_name -> headgate.admin.v1.Version
-	40, // 28: headgate.admin.v1.Rule.candidate:type_name -> headgate.admin.v1.Version
-	72, // 29: headgate.admin.v1.Rule.frozen_until:type_name -> google.protobuf.Timestamp
-	33, // 30: headgate.admin.v1.GetRolloutResponse.rollout:type_name -> headgate.admin.v1.Rollout
-	33, // 31: headgate.admin.v1.WatchRolloutResponse.rollout:type_name -> headgate.admin.v1.Rollout
-	28, // 32: headgate.admin.v1.Rollout.rule:type_name -> headgate.admin.v1.Rule
-	72, // 33: headgate.admin.v1.Rollout.since:type_name -> google.protobuf.Timestamp
-	34, // 34: headgate.admin.v1.Rollout.evidence:type_name -> headgate.admin.v1.Evidence
-	36, // 35: headgate.admin.v1.Rollout.versions:type_name -> headgate.admin.v1.VersionCounts
-	37, // 36: headgate.admin.v1.Rollout.plan:type_name -> headgate.admin.v1.PlanState
-	72, // 37: headgate.admin.v1.Evidence.from:type_name -> google.protobuf.Timestamp
-	72, // 38: headgate.admin.v1.Evidence.to:type_name -> google.protobuf.Timestamp
-	35, // 39: headgate.admin.v1.Evidence.would_refuse:type_name -> headgate.admin.v1.Interval
-	35, // 40: headgate.admin.v1.Evidence.delta:type_name -> headgate.admin.v1.Interval
-	38, // 41: headgate.admin.v1.PlanState.steps:type_name -> headgate.admin.v1.PlanStep
-	73, // 42: headgate.admin.v1.PlanState.elapsed:type_name -> google.protobuf.Duration
-	39, // 43: headgate.admin.v1.PlanState.gates:type_name -> headgate.admin.v1.GateState
-	73, // 44: headgate.admin.v1.PlanStep.hold:type_name -> google.protobuf.Duration
-	35, // 45: headgate.admin.v1.GateState.is:type_name -> headgate.admin.v1.Interval
-	43, // 46: headgate.admin.v1.ListDomainsResponse.domains:type_name -> headgate.admin.v1.Domain
-	44, // 47: headgate.admin.v1.Domain.exempt:type_name -> headgate.admin.v1.Exemption
-	45, // 48: headgate.admin.v1.Domain.freezes:type_name -> headgate.admin.v1.FreezeState
-	72, // 49: headgate.admin.v1.FreezeState.until:type_name -> google.protobuf.Timestamp
-	48, // 50: headgate.admin.v1.ListOverridesResponse.overrides:type_name -> headgate.admin.v1.Override
-	72, // 51: headgate.admin.v1.Override.until:type_name -> google.protobuf.Timestamp
-	51, // 52: headgate.admin.v1.HistoryResponse.entries:type_name -> headgate.admin.v1.HistoryEntry
-	40, // 53: headgate.admin.v1.HistoryEntry.stable:type_name -> headgate.admin.v1.Version
-	40, // 54: headgate.admin.v1.HistoryEntry.candidate:type_name -> headgate.admin.v1.Version
-	72, // 55: headgate.admin.v1.HistoryEntry.time:type_name -> google.protobuf.Timestamp
-	54, // 56: headgate.admin.v1.ListAuditResponse.records:type_name -> headgate.admin.v1.Record
-	72, // 57: headgate.admin.v1.Record.time:type_name -> google.protobuf.Timestamp
-	57, // 58: headgate.admin.v1.ListNodesResponse.nodes:type_name -> headgate.admin.v1.Node
-	72, // 59: headgate.admin.v1.Node.seen:type_name -> google.protobuf.Timestamp
-	57, // 60: headgate.admin.v1.DescribeNodeResponse.nodes:type_name -> headgate.admin.v1.Node
-	60, // 61: headgate.admin.v1.DescribeNodeResponse.lacks:type_name -> headgate.admin.v1.Lack
-	57, // 62: headgate.admin.v1.AwaitResponse.nodes:type_name -> headgate.admin.v1.Node
-	72, // 63: headgate.admin.v1.CreateCredentialRequest.expires:type_name -> google.protobuf.Timestamp
-	69, // 64: headgate.admin.v1.CreateCredentialResponse.credential:type_name -> headgate.admin.v1.Credential
-	69, // 65: headgate.admin.v1.ListCredentialsResponse.credentials:type_name -> headgate.admin.v1.Credential
-	72, // 66: headgate.admin.v1.Credential.created:type_name -> google.protobuf.Timestamp
-	72, // 67: headgate.admin.v1.Credential.expires:type_name -> google.protobuf.Timestamp
-	72, // 68: headgate.admin.v1.Credential.revoked:type_name -> google.protobuf.Timestamp
-	1,  // 69: headgate.admin.v1.AdminService.WhoAmI:input_type -> headgate.admin.v1.WhoAmIRequest
-	4,  // 70: headgate.admin.v1.AdminService.Apply:input_type -> headgate.admin.v1.ApplyRequest
-	8,  // 71: headgate.admin.v1.AdminService.Promote:input_type -> headgate.admin.v1.PromoteRequest
-	10, // 72: headgate.admin.v1.AdminService.Pause:input_type -> headgate.admin.v1.PauseRequest
-	12, // 73: headgate.admin.v1.AdminService.Rollback:input_type -> headgate.admin.v1.RollbackRequest
-	14, // 74: headgate.admin.v1.AdminService.RollbackDomain:input_type -> headgate.admin.v1.RollbackDomainRequest
-	16, // 75: headgate.admin.v1.AdminService.Delete:input_type -> headgate.admin.v1.DeleteRequest
-	18, // 76: headgate.admin.v1.AdminService.Freeze:input_type -> headgate.admin.v1.FreezeRequest
-	20, // 77: headgate.admin.v1.AdminService.Unfreeze:input_type -> headgate.admin.v1.UnfreezeRequest
-	22, // 78: headgate.admin.v1.AdminService.SetOverride:input_type -> headgate.admin.v1.SetOverrideRequest
-	24, // 79: headgate.admin.v1.AdminService.DeleteOverride:input_type -> headgate.admin.v1.DeleteOverrideRequest
-	26, // 80: headgate.admin.v1.AdminService.ListRules:input_type -> headgate.admin.v1.ListRulesRequest
-	29, // 81: headgate.admin.v1.AdminService.GetRollout:input_type -> headgate.admin.v1.GetRolloutRequest
-	31, // 82: headgate.admin.v1.AdminService.WatchRollout:input_type -> headgate.admin.v1.WatchRolloutRequest
-	41, // 83: headgate.admin.v1.AdminService.ListDomains:input_type -> headgate.admin.v1.ListDomainsRequest
-	46, // 84: headgate.admin.v1.AdminService.ListOverrides:input_type -> headgate.admin.v1.ListOverridesRequest
-	49, // 85: headgate.admin.v1.AdminService.History:input_type -> headgate.admin.v1.HistoryRequest
-	52, // 86: headgate.admin.v1.AdminService.ListAudit:input_type -> headgate.admin.v1.ListAuditRequest
-	55, // 87: headgate.admin.v1.AdminService.ListNodes:input_type -> headgate.admin.v1.ListNodesRequest
-	58, // 88: headgate.admin.v1.AdminService.DescribeNode:input_type -> headgate.admin.v1.DescribeNodeRequest
-	61, // 89: headgate.admin.v1.AdminService.Await:input_type -> headgate.admin.v1.AwaitRequest
-	63, // 90: headgate.admin.v1.AdminService.ReplaceLineage:input_type -> headgate.admin.v1.ReplaceLineageRequest
-	65, // 91: headgate.admin.v1.AdminService.CreateCredential:input_type -> headgate.admin.v1.CreateCredentialRequest
-	67, // 92: headgate.admin.v1.AdminService.ListCredentials:input_type -> headgate.admin.v1.ListCredentialsRequest
-	70, // 93: headgate.admin.v1.AdminService.RevokeCredential:input_type -> headgate.admin.v1.RevokeCredentialRequest
-	2,  // 94: headgate.admin.v1.AdminService.WhoAmI:output_type -> headgate.admin.v1.WhoAmIResponse
-	5,  // 95: headgate.admin.v1.AdminService.Apply:output_type -> headgate.admin.v1.ApplyResponse
-	9,  // 96: headgate.admin.v1.AdminService.Promote:output_type -> headgate.admin.v1.PromoteResponse
-	11, // 97: headgate.admin.v1.AdminService.Pause:output_type -> headgate.admin.v1.PauseResponse
-	13, // 98: headgate.admin.v1.AdminService.Rollback:output_type -> headgate.admin.v1.RollbackResponse
-	15, // 99: headgate.admin.v1.AdminService.RollbackDomain:output_type -> headgate.admin.v1.RollbackDomainResponse
-	17, // 100: headgate.admin.v1.AdminService.Delete:output_type -> headgate.admin.v1.DeleteResponse
-	19, // 101: headgate.admin.v1.AdminService.Freeze:output_type -> headgate.admin.v1.FreezeResponse
-	21, // 102: headgate.admin.v1.AdminService.Unfreeze:output_type -> headgate.admin.v1.UnfreezeResponse
-	23, // 103: headgate.admin.v1.AdminService.SetOverride:output_type -> headgate.admin.v1.SetOverrideResponse
-	25, // 104: headgate.admin.v1.AdminService.DeleteOverride:output_type -> headgate.admin.v1.DeleteOverrideResponse
-	27, // 105: headgate.admin.v1.AdminService.ListRules:output_type -> headgate.admin.v1.ListRulesResponse
-	30, // 106: headgate.admin.v1.AdminService.GetRollout:output_type -> headgate.admin.v1.GetRolloutResponse
-	32, // 107: headgate.admin.v1.AdminService.WatchRollout:output_type -> headgate.admin.v1.WatchRolloutResponse
-	42, // 108: headgate.admin.v1.AdminService.ListDomains:output_type -> headgate.admin.v1.ListDomainsResponse
-	47, // 109: headgate.admin.v1.AdminService.ListOverrides:output_type -> headgate.admin.v1.ListOverridesResponse
-	50, // 110: headgate.admin.v1.AdminService.History:output_type -> headgate.admin.v1.HistoryResponse
-	53, // 111: headgate.admin.v1.AdminService.ListAudit:output_type -> headgate.admin.v1.ListAuditResponse
-	56, // 112: headgate.admin.v1.AdminService.ListNodes:output_type -> headgate.admin.v1.ListNodesResponse
-	59, // 113: headgate.admin.v1.AdminService.DescribeNode:output_type -> headgate.admin.v1.DescribeNodeResponse
-	62, // 114: headgate.admin.v1.AdminService.Await:output_type -> headgate.admin.v1.AwaitResponse
-	64, // 115: headgate.admin.v1.AdminService.ReplaceLineage:output_type -> headgate.admin.v1.ReplaceLineageResponse
-	66, // 116: headgate.admin.v1.AdminService.CreateCredential:output_type -> headgate.admin.v1.CreateCredentialResponse
-	68, // 117: headgate.admin.v1.AdminService.ListCredentials:output_type -> headgate.admin.v1.ListCredentialsResponse
-	71, // 118: headgate.admin.v1.AdminService.RevokeCredential:output_type -> headgate.admin.v1.RevokeCredentialResponse
-	94, // [94:119] is the sub-list for method output_type
-	69, // [69:94] is the sub-list for method input_type
-	69, // [69:69] is the sub-list for extension type_name
-	69, // [69:69] is the sub-list for extension extendee
-	0,  // [0:69] is the sub-list for field type_name
+	85,  // 0: headgate.admin.v1.WhoAmIResponse.expires:type_name -> google.protobuf.Timestamp
+	85,  // 1: headgate.admin.v1.WhoAmIResponse.time:type_name -> google.protobuf.Timestamp
+	3,   // 2: headgate.admin.v1.ApplyRequest.files:type_name -> headgate.admin.v1.File
+	0,   // 3: headgate.admin.v1.ApplyRequest.why:type_name -> headgate.admin.v1.Why
+	6,   // 4: headgate.admin.v1.ApplyResponse.outcomes:type_name -> headgate.admin.v1.Outcome
+	7,   // 5: headgate.admin.v1.Outcome.steps:type_name -> headgate.admin.v1.Step
+	0,   // 6: headgate.admin.v1.PromoteRequest.why:type_name -> headgate.admin.v1.Why
+	6,   // 7: headgate.admin.v1.PromoteResponse.outcome:type_name -> headgate.admin.v1.Outcome
+	0,   // 8: headgate.admin.v1.PauseRequest.why:type_name -> headgate.admin.v1.Why
+	6,   // 9: headgate.admin.v1.PauseResponse.outcome:type_name -> headgate.admin.v1.Outcome
+	0,   // 10: headgate.admin.v1.RollbackRequest.why:type_name -> headgate.admin.v1.Why
+	6,   // 11: headgate.admin.v1.RollbackResponse.outcome:type_name -> headgate.admin.v1.Outcome
+	0,   // 12: headgate.admin.v1.RollbackDomainRequest.why:type_name -> headgate.admin.v1.Why
+	6,   // 13: headgate.admin.v1.RollbackDomainResponse.outcome:type_name -> headgate.admin.v1.Outcome
+	0,   // 14: headgate.admin.v1.DeleteRequest.why:type_name -> headgate.admin.v1.Why
+	6,   // 15: headgate.admin.v1.DeleteResponse.outcome:type_name -> headgate.admin.v1.Outcome
+	86,  // 16: headgate.admin.v1.FreezeRequest.for:type_name -> google.protobuf.Duration
+	0,   // 17: headgate.admin.v1.FreezeRequest.why:type_name -> headgate.admin.v1.Why
+	6,   // 18: headgate.admin.v1.FreezeResponse.outcome:type_name -> headgate.admin.v1.Outcome
+	0,   // 19: headgate.admin.v1.UnfreezeRequest.why:type_name -> headgate.admin.v1.Why
+	6,   // 20: headgate.admin.v1.UnfreezeResponse.outcome:type_name -> headgate.admin.v1.Outcome
+	85,  // 21: headgate.admin.v1.SetOverrideRequest.until:type_name -> google.protobuf.Timestamp
+	0,   // 22: headgate.admin.v1.SetOverrideRequest.why:type_name -> headgate.admin.v1.Why
+	6,   // 23: headgate.admin.v1.SetOverrideResponse.outcome:type_name -> headgate.admin.v1.Outcome
+	0,   // 24: headgate.admin.v1.DeleteOverrideRequest.why:type_name -> headgate.admin.v1.Why
+	6,   // 25: headgate.admin.v1.DeleteOverrideResponse.outcome:type_name -> headgate.admin.v1.Outcome
+	28,  // 26: headgate.admin.v1.ListRulesResponse.rules:type_name -> headgate.admin.v1.Rule
+	40,  // 27: headgate.admin.v1.Rule.stable:type_name -> headgate.admin.v1.Version
+	40,  // 28: headgate.admin.v1.Rule.candidate:type_name -> headgate.admin.v1.Version
+	85,  // 29: headgate.admin.v1.Rule.frozen_until:type_name -> google.protobuf.Timestamp
+	33,  // 30: headgate.admin.v1.GetRolloutResponse.rollout:type_name -> headgate.admin.v1.Rollout
+	33,  // 31: headgate.admin.v1.WatchRolloutResponse.rollout:type_name -> headgate.admin.v1.Rollout
+	28,  // 32: headgate.admin.v1.Rollout.rule:type_name -> headgate.admin.v1.Rule
+	85,  // 33: headgate.admin.v1.Rollout.since:type_name -> google.protobuf.Timestamp
+	34,  // 34: headgate.admin.v1.Rollout.evidence:type_name -> headgate.admin.v1.Evidence
+	36,  // 35: headgate.admin.v1.Rollout.versions:type_name -> headgate.admin.v1.VersionCounts
+	37,  // 36: headgate.admin.v1.Rollout.plan:type_name -> headgate.admin.v1.PlanState
+	85,  // 37: headgate.admin.v1.Evidence.from:type_name -> google.protobuf.Timestamp
+	85,  // 38: headgate.admin.v1.Evidence.to:type_name -> google.protobuf.Timestamp
+	35,  // 39: headgate.admin.v1.Evidence.would_refuse:type_name -> headgate.admin.v1.Interval
+	35,  // 40: headgate.admin.v1.Evidence.delta:type_name -> headgate.admin.v1.Interval
+	38,  // 41: headgate.admin.v1.PlanState.steps:type_name -> headgate.admin.v1.PlanStep
+	86,  // 42: headgate.admin.v1.PlanState.elapsed:type_name -> google.protobuf.Duration
+	39,  // 43: headgate.admin.v1.PlanState.gates:type_name -> headgate.admin.v1.GateState
+	86,  // 44: headgate.admin.v1.PlanStep.hold:type_name -> google.protobuf.Duration
+	35,  // 45: headgate.admin.v1.GateState.is:type_name -> headgate.admin.v1.Interval
+	43,  // 46: headgate.admin.v1.ListDomainsResponse.domains:type_name -> headgate.admin.v1.Domain
+	44,  // 47: headgate.admin.v1.Domain.exempt:type_name -> headgate.admin.v1.Exemption
+	45,  // 48: headgate.admin.v1.Domain.freezes:type_name -> headgate.admin.v1.FreezeState
+	85,  // 49: headgate.admin.v1.FreezeState.until:type_name -> google.protobuf.Timestamp
+	48,  // 50: headgate.admin.v1.ListOverridesResponse.overrides:type_name -> headgate.admin.v1.Override
+	85,  // 51: headgate.admin.v1.Override.until:type_name -> google.protobuf.Timestamp
+	51,  // 52: headgate.admin.v1.HistoryResponse.entries:type_name -> headgate.admin.v1.HistoryEntry
+	40,  // 53: headgate.admin.v1.HistoryEntry.stable:type_name -> headgate.admin.v1.Version
+	40,  // 54: headgate.admin.v1.HistoryEntry.candidate:type_name -> headgate.admin.v1.Version
+	85,  // 55: headgate.admin.v1.HistoryEntry.time:type_name -> google.protobuf.Timestamp
+	54,  // 56: headgate.admin.v1.ListAuditResponse.records:type_name -> headgate.admin.v1.Record
+	85,  // 57: headgate.admin.v1.Record.time:type_name -> google.protobuf.Timestamp
+	57,  // 58: headgate.admin.v1.ListNodesResponse.nodes:type_name -> headgate.admin.v1.Node
+	85,  // 59: headgate.admin.v1.Node.seen:type_name -> google.protobuf.Timestamp
+	57,  // 60: headgate.admin.v1.DescribeNodeResponse.nodes:type_name -> headgate.admin.v1.Node
+	60,  // 61: headgate.admin.v1.DescribeNodeResponse.lacks:type_name -> headgate.admin.v1.Lack
+	57,  // 62: headgate.admin.v1.AwaitResponse.nodes:type_name -> headgate.admin.v1.Node
+	65,  // 63: headgate.admin.v1.ListAlertsResponse.alerts:type_name -> headgate.admin.v1.Alert
+	68,  // 64: headgate.admin.v1.ListAlertsResponse.silences:type_name -> headgate.admin.v1.SilenceState
+	85,  // 65: headgate.admin.v1.Alert.resolved:type_name -> google.protobuf.Timestamp
+	85,  // 66: headgate.admin.v1.Alert.since:type_name -> google.protobuf.Timestamp
+	66,  // 67: headgate.admin.v1.Alert.keys:type_name -> headgate.admin.v1.AlertKey
+	67,  // 68: headgate.admin.v1.Alert.offers:type_name -> headgate.admin.v1.Offer
+	85,  // 69: headgate.admin.v1.SilenceState.at:type_name -> google.protobuf.Timestamp
+	85,  // 70: headgate.admin.v1.SilenceState.until:type_name -> google.protobuf.Timestamp
+	86,  // 71: headgate.admin.v1.SilenceRequest.for:type_name -> google.protobuf.Duration
+	68,  // 72: headgate.admin.v1.SilenceResponse.silence:type_name -> headgate.admin.v1.SilenceState
+	75,  // 73: headgate.admin.v1.TestAlertsResponse.answers:type_name -> headgate.admin.v1.TargetAnswer
+	85,  // 74: headgate.admin.v1.CreateCredentialRequest.expires:type_name -> google.protobuf.Timestamp
+	82,  // 75: headgate.admin.v1.CreateCredentialResponse.credential:type_name -> headgate.admin.v1.Credential
+	82,  // 76: headgate.admin.v1.ListCredentialsResponse.credentials:type_name -> headgate.admin.v1.Credential
+	85,  // 77: headgate.admin.v1.Credential.created:type_name -> google.protobuf.Timestamp
+	85,  // 78: headgate.admin.v1.Credential.expires:type_name -> google.protobuf.Timestamp
+	85,  // 79: headgate.admin.v1.Credential.revoked:type_name -> google.protobuf.Timestamp
+	1,   // 80: headgate.admin.v1.AdminService.WhoAmI:input_type -> headgate.admin.v1.WhoAmIRequest
+	4,   // 81: headgate.admin.v1.AdminService.Apply:input_type -> headgate.admin.v1.ApplyRequest
+	8,   // 82: headgate.admin.v1.AdminService.Promote:input_type -> headgate.admin.v1.PromoteRequest
+	10,  // 83: headgate.admin.v1.AdminService.Pause:input_type -> headgate.admin.v1.PauseRequest
+	12,  // 84: headgate.admin.v1.AdminService.Rollback:input_type -> headgate.admin.v1.RollbackRequest
+	14,  // 85: headgate.admin.v1.AdminService.RollbackDomain:input_type -> headgate.admin.v1.RollbackDomainRequest
+	16,  // 86: headgate.admin.v1.AdminService.Delete:input_type -> headgate.admin.v1.DeleteRequest
+	18,  // 87: headgate.admin.v1.AdminService.Freeze:input_type -> headgate.admin.v1.FreezeRequest
+	20,  // 88: headgate.admin.v1.AdminService.Unfreeze:input_type -> headgate.admin.v1.UnfreezeRequest
+	22,  // 89: headgate.admin.v1.AdminService.SetOverride:input_type -> headgate.admin.v1.SetOverrideRequest
+	24,  // 90: headgate.admin.v1.AdminService.DeleteOverride:input_type -> headgate.admin.v1.DeleteOverrideRequest
+	26,  // 91: headgate.admin.v1.AdminService.ListRules:input_type -> headgate.admin.v1.ListRulesRequest
+	29,  // 92: headgate.admin.v1.AdminService.GetRollout:input_type -> headgate.admin.v1.GetRolloutRequest
+	31,  // 93: headgate.admin.v1.AdminService.WatchRollout:input_type -> headgate.admin.v1.WatchRolloutRequest
+	41,  // 94: headgate.admin.v1.AdminService.ListDomains:input_type -> headgate.admin.v1.ListDomainsRequest
+	46,  // 95: headgate.admin.v1.AdminService.ListOverrides:input_type -> headgate.admin.v1.ListOverridesRequest
+	49,  // 96: headgate.admin.v1.AdminService.History:input_type -> headgate.admin.v1.HistoryRequest
+	52,  // 97: headgate.admin.v1.AdminService.ListAudit:input_type -> headgate.admin.v1.ListAuditRequest
+	55,  // 98: headgate.admin.v1.AdminService.ListNodes:input_type -> headgate.admin.v1.ListNodesRequest
+	58,  // 99: headgate.admin.v1.AdminService.DescribeNode:input_type -> headgate.admin.v1.DescribeNodeRequest
+	61,  // 100: headgate.admin.v1.AdminService.Await:input_type -> headgate.admin.v1.AwaitRequest
+	63,  // 101: headgate.admin.v1.AdminService.ListAlerts:input_type -> headgate.admin.v1.ListAlertsRequest
+	69,  // 102: headgate.admin.v1.AdminService.Silence:input_type -> headgate.admin.v1.SilenceRequest
+	71,  // 103: headgate.admin.v1.AdminService.Unsilence:input_type -> headgate.admin.v1.UnsilenceRequest
+	73,  // 104: headgate.admin.v1.AdminService.TestAlerts:input_type -> headgate.admin.v1.TestAlertsRequest
+	76,  // 105: headgate.admin.v1.AdminService.ReplaceLineage:input_type -> headgate.admin.v1.ReplaceLineageRequest
+	78,  // 106: headgate.admin.v1.AdminService.CreateCredential:input_type -> headgate.admin.v1.CreateCredentialRequest
+	80,  // 107: headgate.admin.v1.AdminService.ListCredentials:input_type -> headgate.admin.v1.ListCredentialsRequest
+	83,  // 108: headgate.admin.v1.AdminService.RevokeCredential:input_type -> headgate.admin.v1.RevokeCredentialRequest
+	2,   // 109: headgate.admin.v1.AdminService.WhoAmI:output_type -> headgate.admin.v1.WhoAmIResponse
+	5,   // 110: headgate.admin.v1.AdminService.Apply:output_type -> headgate.admin.v1.ApplyResponse
+	9,   // 111: headgate.admin.v1.AdminService.Promote:output_type -> headgate.admin.v1.PromoteResponse
+	11,  // 112: headgate.admin.v1.AdminService.Pause:output_type -> headgate.admin.v1.PauseResponse
+	13,  // 113: headgate.admin.v1.AdminService.Rollback:output_type -> headgate.admin.v1.RollbackResponse
+	15,  // 114: headgate.admin.v1.AdminService.RollbackDomain:output_type -> headgate.admin.v1.RollbackDomainResponse
+	17,  // 115: headgate.admin.v1.AdminService.Delete:output_type -> headgate.admin.v1.DeleteResponse
+	19,  // 116: headgate.admin.v1.AdminService.Freeze:output_type -> headgate.admin.v1.FreezeResponse
+	21,  // 117: headgate.admin.v1.AdminService.Unfreeze:output_type -> headgate.admin.v1.UnfreezeResponse
+	23,  // 118: headgate.admin.v1.AdminService.SetOverride:output_type -> headgate.admin.v1.SetOverrideResponse
+	25,  // 119: headgate.admin.v1.AdminService.DeleteOverride:output_type -> headgate.admin.v1.DeleteOverrideResponse
+	27,  // 120: headgate.admin.v1.AdminService.ListRules:output_type -> headgate.admin.v1.ListRulesResponse
+	30,  // 121: headgate.admin.v1.AdminService.GetRollout:output_type -> headgate.admin.v1.GetRolloutResponse
+	32,  // 122: headgate.admin.v1.AdminService.WatchRollout:output_type -> headgate.admin.v1.WatchRolloutResponse
+	42,  // 123: headgate.admin.v1.AdminService.ListDomains:output_type -> headgate.admin.v1.ListDomainsResponse
+	47,  // 124: headgate.admin.v1.AdminService.ListOverrides:output_type -> headgate.admin.v1.ListOverridesResponse
+	50,  // 125: headgate.admin.v1.AdminService.History:output_type -> headgate.admin.v1.HistoryResponse
+	53,  // 126: headgate.admin.v1.AdminService.ListAudit:output_type -> headgate.admin.v1.ListAuditResponse
+	56,  // 127: headgate.admin.v1.AdminService.ListNodes:output_type -> headgate.admin.v1.ListNodesResponse
+	59,  // 128: headgate.admin.v1.AdminService.DescribeNode:output_type -> headgate.admin.v1.DescribeNodeResponse
+	62,  // 129: headgate.admin.v1.AdminService.Await:output_type -> headgate.admin.v1.AwaitResponse
+	64,  // 130: headgate.admin.v1.AdminService.ListAlerts:output_type -> headgate.admin.v1.ListAlertsResponse
+	70,  // 131: headgate.admin.v1.AdminService.Silence:output_type -> headgate.admin.v1.SilenceResponse
+	72,  // 132: headgate.admin.v1.AdminService.Unsilence:output_type -> headgate.admin.v1.UnsilenceResponse
+	74,  // 133: headgate.admin.v1.AdminService.TestAlerts:output_type -> headgate.admin.v1.TestAlertsResponse
+	77,  // 134: headgate.admin.v1.AdminService.ReplaceLineage:output_type -> headgate.admin.v1.ReplaceLineageResponse
+	79,  // 135: headgate.admin.v1.AdminService.CreateCredential:output_type -> headgate.admin.v1.CreateCredentialResponse
+	81,  // 136: headgate.admin.v1.AdminService.ListCredentials:output_type -> headgate.admin.v1.ListCredentialsResponse
+	84,  // 137: headgate.admin.v1.AdminService.RevokeCredential:output_type -> headgate.admin.v1.RevokeCredentialResponse
+	109, // [109:138] is the sub-list for method output_type
+	80,  // [80:109] is the sub-list for method input_type
+	80,  // [80:80] is the sub-list for extension type_name
+	80,  // [80:80] is the sub-list for extension extendee
+	0,   // [0:80] is the sub-list for field type_name
 }
 
 func init() { file_web_api_adminpb_admin_proto_init() }
@@ -5417,7 +6379,7 @@ func file_web_api_adminpb_admin_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_web_api_adminpb_admin_proto_rawDesc), len(file_web_api_adminpb_admin_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   72,
+			NumMessages:   85,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

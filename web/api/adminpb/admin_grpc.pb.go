@@ -45,6 +45,10 @@ const (
 	AdminService_ListNodes_FullMethodName        = "/headgate.admin.v1.AdminService/ListNodes"
 	AdminService_DescribeNode_FullMethodName     = "/headgate.admin.v1.AdminService/DescribeNode"
 	AdminService_Await_FullMethodName            = "/headgate.admin.v1.AdminService/Await"
+	AdminService_ListAlerts_FullMethodName       = "/headgate.admin.v1.AdminService/ListAlerts"
+	AdminService_Silence_FullMethodName          = "/headgate.admin.v1.AdminService/Silence"
+	AdminService_Unsilence_FullMethodName        = "/headgate.admin.v1.AdminService/Unsilence"
+	AdminService_TestAlerts_FullMethodName       = "/headgate.admin.v1.AdminService/TestAlerts"
 	AdminService_ReplaceLineage_FullMethodName   = "/headgate.admin.v1.AdminService/ReplaceLineage"
 	AdminService_CreateCredential_FullMethodName = "/headgate.admin.v1.AdminService/CreateCredential"
 	AdminService_ListCredentials_FullMethodName  = "/headgate.admin.v1.AdminService/ListCredentials"
@@ -100,6 +104,14 @@ type AdminServiceClient interface {
 	// Await streams the states of a domain's nodes, at first and on every change, and ends when all have acknowledged
 	// the revision. Viewer.
 	Await(ctx context.Context, in *AwaitRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[AwaitResponse], error)
+	// ListAlerts returns the alerts that fire, and those that fired, and which rules are silenced. Viewer.
+	ListAlerts(ctx context.Context, in *ListAlertsRequest, opts ...grpc.CallOption) (*ListAlertsResponse, error)
+	// Silence has no alert of a rule sent for a time, and takes what the rule refuses now for usual. Operator.
+	Silence(ctx context.Context, in *SilenceRequest, opts ...grpc.CallOption) (*SilenceResponse, error)
+	// Unsilence ends that. Operator.
+	Unsilence(ctx context.Context, in *UnsilenceRequest, opts ...grpc.CallOption) (*UnsilenceResponse, error)
+	// TestAlerts sends an alert that says that it is a test to every target. Operator, for all domains.
+	TestAlerts(ctx context.Context, in *TestAlertsRequest, opts ...grpc.CallOption) (*TestAlertsResponse, error)
 	// ReplaceLineage lets sidecars that hold another history, of a database before its restore, follow this one. Admin.
 	ReplaceLineage(ctx context.Context, in *ReplaceLineageRequest, opts ...grpc.CallOption) (*ReplaceLineageResponse, error)
 	// CreateCredential makes a token, or lets certificates with a name in. Admin.
@@ -346,6 +358,46 @@ func (c *adminServiceClient) Await(ctx context.Context, in *AwaitRequest, opts .
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type AdminService_AwaitClient = grpc.ServerStreamingClient[AwaitResponse]
 
+func (c *adminServiceClient) ListAlerts(ctx context.Context, in *ListAlertsRequest, opts ...grpc.CallOption) (*ListAlertsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListAlertsResponse)
+	err := c.cc.Invoke(ctx, AdminService_ListAlerts_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *adminServiceClient) Silence(ctx context.Context, in *SilenceRequest, opts ...grpc.CallOption) (*SilenceResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(SilenceResponse)
+	err := c.cc.Invoke(ctx, AdminService_Silence_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *adminServiceClient) Unsilence(ctx context.Context, in *UnsilenceRequest, opts ...grpc.CallOption) (*UnsilenceResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(UnsilenceResponse)
+	err := c.cc.Invoke(ctx, AdminService_Unsilence_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *adminServiceClient) TestAlerts(ctx context.Context, in *TestAlertsRequest, opts ...grpc.CallOption) (*TestAlertsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(TestAlertsResponse)
+	err := c.cc.Invoke(ctx, AdminService_TestAlerts_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *adminServiceClient) ReplaceLineage(ctx context.Context, in *ReplaceLineageRequest, opts ...grpc.CallOption) (*ReplaceLineageResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(ReplaceLineageResponse)
@@ -435,6 +487,14 @@ type AdminServiceServer interface {
 	// Await streams the states of a domain's nodes, at first and on every change, and ends when all have acknowledged
 	// the revision. Viewer.
 	Await(*AwaitRequest, grpc.ServerStreamingServer[AwaitResponse]) error
+	// ListAlerts returns the alerts that fire, and those that fired, and which rules are silenced. Viewer.
+	ListAlerts(context.Context, *ListAlertsRequest) (*ListAlertsResponse, error)
+	// Silence has no alert of a rule sent for a time, and takes what the rule refuses now for usual. Operator.
+	Silence(context.Context, *SilenceRequest) (*SilenceResponse, error)
+	// Unsilence ends that. Operator.
+	Unsilence(context.Context, *UnsilenceRequest) (*UnsilenceResponse, error)
+	// TestAlerts sends an alert that says that it is a test to every target. Operator, for all domains.
+	TestAlerts(context.Context, *TestAlertsRequest) (*TestAlertsResponse, error)
 	// ReplaceLineage lets sidecars that hold another history, of a database before its restore, follow this one. Admin.
 	ReplaceLineage(context.Context, *ReplaceLineageRequest) (*ReplaceLineageResponse, error)
 	// CreateCredential makes a token, or lets certificates with a name in. Admin.
@@ -515,6 +575,18 @@ func (UnimplementedAdminServiceServer) DescribeNode(context.Context, *DescribeNo
 }
 func (UnimplementedAdminServiceServer) Await(*AwaitRequest, grpc.ServerStreamingServer[AwaitResponse]) error {
 	return status.Error(codes.Unimplemented, "method Await not implemented")
+}
+func (UnimplementedAdminServiceServer) ListAlerts(context.Context, *ListAlertsRequest) (*ListAlertsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListAlerts not implemented")
+}
+func (UnimplementedAdminServiceServer) Silence(context.Context, *SilenceRequest) (*SilenceResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Silence not implemented")
+}
+func (UnimplementedAdminServiceServer) Unsilence(context.Context, *UnsilenceRequest) (*UnsilenceResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Unsilence not implemented")
+}
+func (UnimplementedAdminServiceServer) TestAlerts(context.Context, *TestAlertsRequest) (*TestAlertsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method TestAlerts not implemented")
 }
 func (UnimplementedAdminServiceServer) ReplaceLineage(context.Context, *ReplaceLineageRequest) (*ReplaceLineageResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ReplaceLineage not implemented")
@@ -913,6 +985,78 @@ func _AdminService_Await_Handler(srv interface{}, stream grpc.ServerStream) erro
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type AdminService_AwaitServer = grpc.ServerStreamingServer[AwaitResponse]
 
+func _AdminService_ListAlerts_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListAlertsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServiceServer).ListAlerts(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AdminService_ListAlerts_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServiceServer).ListAlerts(ctx, req.(*ListAlertsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _AdminService_Silence_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(SilenceRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServiceServer).Silence(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AdminService_Silence_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServiceServer).Silence(ctx, req.(*SilenceRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _AdminService_Unsilence_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(UnsilenceRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServiceServer).Unsilence(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AdminService_Unsilence_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServiceServer).Unsilence(ctx, req.(*UnsilenceRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _AdminService_TestAlerts_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(TestAlertsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServiceServer).TestAlerts(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AdminService_TestAlerts_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServiceServer).TestAlerts(ctx, req.(*TestAlertsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _AdminService_ReplaceLineage_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(ReplaceLineageRequest)
 	if err := dec(in); err != nil {
@@ -1067,6 +1211,22 @@ var AdminService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "DescribeNode",
 			Handler:    _AdminService_DescribeNode_Handler,
+		},
+		{
+			MethodName: "ListAlerts",
+			Handler:    _AdminService_ListAlerts_Handler,
+		},
+		{
+			MethodName: "Silence",
+			Handler:    _AdminService_Silence_Handler,
+		},
+		{
+			MethodName: "Unsilence",
+			Handler:    _AdminService_Unsilence_Handler,
+		},
+		{
+			MethodName: "TestAlerts",
+			Handler:    _AdminService_TestAlerts_Handler,
 		},
 		{
 			MethodName: "ReplaceLineage",
