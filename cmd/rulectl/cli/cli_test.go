@@ -65,7 +65,7 @@ func runScripts(t *testing.T, names ...string) {
 			return nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"exits": exits, "node": node, "audit": audit, "normal": normal, "edit": edit, "anchor": anchor, "id": id,
+			"exits": exits, "node": node, "alert": fire, "audit": audit, "normal": normal, "edit": edit, "anchor": anchor, "id": id,
 			"secured": secured(t), "sidecar": sidecar, "asked": asked, "store-away": storeAway, "mode": mode, "pushed": pushed, "expired": expired, "counted": counted,
 		},
 	}
@@ -99,6 +99,14 @@ func node(ts *testscript.TestScript, neg bool, args []string) {
 		ts.Fatalf("usage: node DOMAIN ID [FACT...]")
 	}
 	ts.Check(ts.Value(planeKey{}).(*controlPlane).saveNode(context.Background(), args[0], args[1], args[2:]...)) //nolint:errcheck // a panic would name it
+}
+
+// fire stores an alert: alert DOMAIN RULE [over].
+func fire(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: alert DOMAIN RULE [over]")
+	}
+	ts.Check(ts.Value(planeKey{}).(*controlPlane).saveAlert(context.Background(), args[0], args[1], len(args) > 2)) //nolint:errcheck // a panic would name it
 }
 
 // audit prints the audit trail, newest first; the user who runs the tests is "me".
@@ -149,7 +157,7 @@ func TestScripts(t *testing.T) {
 	runScripts(t, "validate", "fmt", "explain", "apply", "refused", "conflict", "get", "promote", "rollback", "sidecars", "wait", "no-server", "usage")
 	runScripts(t, "apply-guards", "life", "rollback-domain", "freeze", "breakglass", "override")
 	runScripts(t, "domains", "history", "audit", "sidecar-describe", "watch", "token")
-	runScripts(t, "rollout", "config", "protected", "login", "output", "diff", "lists", "connection", "describe", "inspect", "doctor", "completion", "man")
+	runScripts(t, "rollout", "config", "protected", "login", "output", "diff", "lists", "connection", "describe", "inspect", "doctor", "completion", "man", "alert")
 }
 
 func TestC16MisspeltKeyIsNamedAndNothingIsStored(t *testing.T) {

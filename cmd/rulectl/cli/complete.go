@@ -23,6 +23,7 @@ type lister func(ctx context.Context, a *app) []string
 func (a *app) complete(root *cobra.Command) {
 	for _, path := range []string{
 		"promote", "abort", "pause", "resume", "rollback", "delete", "history", "rollout status", "inspect", "override set", "override list", "override delete",
+		"alert silence", "alert unsilence",
 	} {
 		a.completeArg(root, path, ruleNames)
 	}

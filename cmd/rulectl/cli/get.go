@@ -31,7 +31,7 @@ func (a *app) getCommand() *cobra.Command {
 	a.watchFlag(of)
 	hasNames(of)
 	return group(&cobra.Command{Use: "get", Short: "Show things as they stand", GroupID: groupLook},
-		of, a.getDomainsCommand(), a.listSidecarsCommand("sidecars", "sidecar"))
+		of, a.getDomainsCommand(), a.listSidecarsCommand("sidecars", "sidecar"), a.listAlertsCommand("alerts", "alert"))
 }
 
 func (a *app) getRules(ctx context.Context, args []string) error {

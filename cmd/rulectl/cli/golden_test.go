@@ -110,6 +110,11 @@ func TestJSONIsWhatItWas(t *testing.T) {
 	goldenRun(t, env, 0, "override", "set", "a/login", "--key", "192.0.2.1", "--limit", "7/min", "--for", "2h")
 	plane.mustSave(t, "n1", "acked=1", "sent=3", "nacked=3", "reason=HG0107 no", "refused=a/login", "glass=login")
 	plane.mustSave(t, "n2", "acked=1", "lineage=OLDER")
+	for _, over := range []bool{true, false} {
+		if err := plane.saveAlert(t.Context(), "a", "login", over); err != nil {
+			t.Fatal(err)
+		}
+	}
 	check(
 		golden{"DiffList", 1, []string{"diff", "-f", path("next.yaml")}},
 		golden{"RuleList", 0, []string{"get", "rules"}},
@@ -124,6 +129,9 @@ func TestJSONIsWhatItWas(t *testing.T) {
 		golden{"SidecarList", 0, []string{"sidecar", "list"}},
 		golden{"Sidecar", 0, []string{"sidecar", "describe", "n1"}},
 		golden{"LackList", 1, []string{"sidecar", "diff", "n1"}},
+		golden{"Silence", 0, []string{"alert", "silence", "a/login", "--for", "1h"}},
+		golden{"AlertList", 0, []string{"alert", "list", "--all"}},
+		golden{"AlertTestList", 1, []string{"alert", "test"}},
 		golden{"Adoption", 0, []string{"sidecar", "adopt", "OLDER", "--yes"}},
 		golden{"FreezeList", 0, []string{"sidecar", "freezes", ops}},
 		golden{"Inspection", 0, []string{"inspect", "a/login", "--key", "192.0.2.1", "--sidecar", ops}},

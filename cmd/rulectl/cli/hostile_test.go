@@ -10,6 +10,7 @@ import (
 	"unicode"
 
 	"google.golang.org/grpc"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/headgate/headgate/cmd/rulectl/cli"
 	"github.com/headgate/headgate/web/api/adminpb"
@@ -90,6 +91,23 @@ func (hostile) ListOverrides(context.Context, *adminpb.ListOverridesRequest) (*a
 	return &adminpb.ListOverridesResponse{Overrides: []*adminpb.Override{{Rule: hostileText, Key: hostileText, Limit: hostileText, Rate: hostileText}}}, nil
 }
 
+func (hostile) ListAlerts(context.Context, *adminpb.ListAlertsRequest) (*adminpb.ListAlertsResponse, error) {
+	fires := &adminpb.Alert{
+		Domain: hostileText, Rule: hostileText, Kind: hostileText, Severity: hostileText, Hits: hostileText, Since: &timestamppb.Timestamp{},
+		Keys:   []*adminpb.AlertKey{{Label: hostileText}},
+		Offers: []*adminpb.Offer{{Command: hostileText, Effect: hostileText}},
+	}
+	over := &adminpb.Alert{Domain: hostileText, Since: fires.GetSince(), Resolved: fires.GetSince(), Ending: hostileText}
+	return &adminpb.ListAlertsResponse{
+		Alerts:   []*adminpb.Alert{fires, over},
+		Silences: []*adminpb.SilenceState{{Domain: hostileText, Rule: hostileText, Actor: hostileText, Message: hostileText, Until: &timestamppb.Timestamp{}}},
+	}, nil
+}
+
+func (hostile) TestAlerts(context.Context, *adminpb.TestAlertsRequest) (*adminpb.TestAlertsResponse, error) {
+	return &adminpb.TestAlertsResponse{Answers: []*adminpb.TargetAnswer{{Target: hostileText, Error: hostileText}}}, nil
+}
+
 func (hostile) ListCredentials(context.Context, *adminpb.ListCredentialsRequest) (*adminpb.ListCredentialsResponse, error) {
 	c := &adminpb.Credential{Id: hostileText, Kind: hostileText, Name: hostileText, Role: hostileText, Domains: []string{hostileText}}
 	return &adminpb.ListCredentialsResponse{Credentials: []*adminpb.Credential{c}}, nil
@@ -147,6 +165,7 @@ func TestNothingThatAServerSaysControlsTheTerminal(t *testing.T) {
 		"describe a/x", "describe domain a", "describe sidecar n", "sidecar list", "sidecar list -o wide", "sidecar diff n", "history a/x",
 		"get rules --sort-by summary -o wide", "audit list", "audit export", "override list a/x", "token list", "token create --name a --role viewer", "whoami", "doctor",
 		"get rules -o json", "get rules --jq .items", "get rules --sort-by owner", "sidecar list -w --timeout 50ms", "sidecar list -w --timeout 50ms -o json", "get domains -o yaml", "get rules -o name", "sidecar list -o name",
+		"alert list", "alert list -o yaml", "alert list -o name", "alert test",
 	} {
 		var out bytes.Buffer
 		args := strings.Fields(strings.Replace(command, "FILE", file, 1))

@@ -16,7 +16,9 @@ import (
 
 	"github.com/headgate/headgate/rules/rollout"
 	"github.com/headgate/headgate/rules/rollout/access"
+	"github.com/headgate/headgate/rules/rollout/alert"
 	"github.com/headgate/headgate/rules/tally"
+	"github.com/headgate/headgate/rules/tally/spike"
 	"github.com/headgate/headgate/storage/sqlite"
 	"github.com/headgate/headgate/web/api"
 	"github.com/headgate/headgate/web/api/adminpb"
@@ -104,7 +106,7 @@ func start(dir string, d doors) (*controlPlane, error) {
 	ctx, end := context.WithCancel(context.Background())
 	fleetCtx, endFleet := context.WithCancel(context.Background())
 	push.Register(ctx, server, c.cache, fleet)
-	adminpb.RegisterAdminServiceServer(server, api.NewServer(c.service, "controlplane/test"))
+	adminpb.RegisterAdminServiceServer(server, api.NewServer(c.service, api.Options{Program: "controlplane/test", Alerts: store}))
 	var running, saving sync.WaitGroup
 	running.Go(func() { _ = server.Serve(listener) }) // ends with Stop
 	running.Go(func() { _ = c.cache.Run(ctx, store, time.Second) })
@@ -142,6 +144,30 @@ func (c *controlPlane) token(ctx context.Context, role access.Role, domains ...s
 	credential.Name, credential.Role, credential.Domains = string(role)+"@test", role, domains
 	_, err := c.service.AddCredential(ctx, credential, rollout.Why{Who: access.Local("test")})
 	return text, err
+}
+
+// saveAlert stores an alert of a rule, one minute younger than the one before. It fires unless it is to be over.
+func (c *controlPlane) saveAlert(ctx context.Context, domain, rule string, over bool) error {
+	last, err := c.store.LastRound(ctx)
+	if err != nil {
+		return err
+	}
+	r := alert.Round{At: time.Date(2026, 11, 30, 12, 2, 0, 0, time.UTC)}
+	if !last.At.IsZero() {
+		r.At = last.At.Add(time.Minute)
+	}
+	one := alert.Alert{
+		ID: fmt.Sprint(domain, rule, r.At.Unix()), Domain: domain, Rule: rule, UID: "u", Version: 3, Kind: alert.Refused, Severity: alert.Page,
+		State: "v3 at 25% beside stable v2", Evidence: spike.Evidence{Count: spike.Count{Refused: 40, Of: 200}, Bound: 0.127, Baseline: 0.005, Limit: 0.025},
+		Hits: alert.Many, Distinct: 6, Keys: []alert.Key{{Label: "#1f2e3d4c", Count: 30}, {Label: "10.0.0.*", Count: 9}},
+		Offers: []alert.Offer{{Command: "rulectl rollback " + domain + "/" + rule + " --wait", Effect: "v3 dropped and stable v2 alone in force"}},
+		Since:  r.At,
+	}
+	if over {
+		one.Resolved, one.Ending = r.At.Add(10*time.Minute), "it refuses about as much as usual again"
+	}
+	r.Alerts = append(r.Alerts, one)
+	return c.store.SaveRound(ctx, last.At, r)
 }
 
 // saveNode stores a node as the control plane would know it. Facts are acked=N, sent=N, nacked=N, reason=TEXT, away,
