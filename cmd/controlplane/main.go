@@ -9,6 +9,7 @@ import (
 
 	"github.com/caarlos0/env/v11"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/headgate/headgate/cmd/controlplane/app"
 	"github.com/headgate/headgate/cmd/internal/ending"
@@ -67,8 +68,21 @@ func command() *cobra.Command {
 	f.StringVar(&config.TLSKey, "tls-key", config.TLSKey, "PEM file of its key")
 	f.StringVar(&config.TLSClientCA, "tls-client-ca", config.TLSClientCA, "PEM file of the authorities that client certificates must come from")
 	f.BoolVar(&config.Insecure, "insecure", config.Insecure, "listen on addresses that others reach, though nobody is asked who they are, or without TLS")
+	alertFlags(f, &config.Alerts)
 	c.AddCommand(devCommand(), tokenCommand(config), migrateCommand(config), renewLineageCommand(config))
 	return c
+}
+
+// alertFlags say where alerts go. A URL from the environment may hold a password, which is not for --help.
+func alertFlags(f *pflag.FlagSet, where *app.Alerts) {
+	f.StringSliceVar(&where.Alertmanagers, "alertmanager", where.Alertmanagers, "URL of an Alertmanager that gets alerts; may be repeated, for all of a cluster")
+	f.StringSliceVar(&where.Webhooks, "webhook", where.Webhooks, "URL that gets alerts as Alertmanager's webhooks do; may be repeated")
+	f.StringVar(&where.WebhookSecretFile, "webhook-secret-file", where.WebhookSecretFile, "file with the key that signs calls to --webhook: X-Signature has the HMAC-SHA256 of the body")
+	f.StringVar(&where.SlackWebhookFile, "slack-webhook-file", where.SlackWebhookFile, "file with the URL of an incoming webhook of Slack that gets alerts")
+	f.StringVar(&where.ExternalURL, "external-url", where.ExternalURL, "URL under which people find the control plane, for links in alerts; by default the HTTP port")
+	for _, name := range []string{"alertmanager", "webhook"} {
+		f.Lookup(name).DefValue = "[]"
+	}
 }
 
 func (s *settings) databaseFlag(c *cobra.Command) {

@@ -19,9 +19,11 @@ import (
 
 	"github.com/headgate/headgate/cmd/internal/traces"
 	"github.com/headgate/headgate/rules/rollout"
+	"github.com/headgate/headgate/rules/rollout/alert"
 	"github.com/headgate/headgate/storage"
 	"github.com/headgate/headgate/storage/postgres"
 	"github.com/headgate/headgate/storage/sqlite"
+	"github.com/headgate/headgate/web/notify"
 	"github.com/headgate/headgate/xds/certs"
 	"github.com/headgate/headgate/xds/push"
 )
@@ -38,6 +40,8 @@ type App struct {
 	cache    *push.Cache
 	fleet    *push.Fleet
 	plans    *rollout.Runner
+	watcher  *alert.Watcher
+	notifier *notify.Notifier
 	traces   *traces.Provider // nil: none
 	grpc     *grpc.Server
 	grpcAt   net.Listener
@@ -82,6 +86,9 @@ func New(ctx context.Context, config Config, log *slog.Logger) (_ *App, err erro
 	a.release = append(a.release, a.store.Close)
 	service := rollout.NewService(a.store, time.Now).WithTallies(a.store)
 	a.plans = rollout.NewRunner(service, log)
+	if err := a.openAlerts(registry, log); err != nil {
+		return nil, err
+	}
 	door, err := a.door(service, registry, log)
 	if err != nil {
 		return nil, err
@@ -183,7 +190,14 @@ func (a *App) Run(ctx context.Context) error {
 
 // lead does what one control plane of all on the database does, whenever that is this one, until ctx ends.
 func (a *App) lead(ctx context.Context) error {
-	if err := a.store.Lead(ctx, a.plans.Run); err != nil && ctx.Err() == nil {
+	err := a.store.Lead(ctx, func(ctx context.Context) error {
+		group, leading := errgroup.WithContext(ctx)
+		for _, run := range []func(context.Context) error{a.plans.Run, a.watcher.Run, a.notifier.Run} {
+			group.Go(func() error { return run(leading) })
+		}
+		return group.Wait()
+	})
+	if err != nil && ctx.Err() == nil {
 		return fmt.Errorf("lead: %w", err)
 	}
 	return nil

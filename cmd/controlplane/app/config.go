@@ -32,6 +32,8 @@ type Config struct {
 	TLSKey      string `env:"TLS_KEY"`
 	TLSClientCA string `env:"TLS_CLIENT_CA"` // whose certificates prove who a client is
 	Insecure    bool   `env:"INSECURE"`      // listen on addresses that others reach, though it is not safe
+
+	Alerts Alerts
 }
 
 // The ways to find out who calls.
@@ -80,6 +82,9 @@ func (c Config) Validate() error {
 	}
 	if c.TLSClientCA != "" && c.Auth == AuthOff {
 		bad("tls-client-ca", "needs --auth %s: with --auth %s a certificate says nothing, and everybody may do everything", AuthToken, AuthOff)
+	}
+	if len(c.Alerts.Webhooks) > 0 && c.Alerts.WebhookSecretFile == "" {
+		bad("webhook", "needs --webhook-secret-file: calls are signed, so that who gets one knows whose it is")
 	}
 	for _, l := range []struct{ flag, address string }{{"grpc-listen", c.GRPCListen}, {"http-listen", c.HTTPListen}} {
 		if err := c.checkListen(l.address); err != nil {

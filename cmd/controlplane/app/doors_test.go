@@ -229,6 +229,11 @@ func rows() map[string]row {
 		admin + "DescribeNode": {least: access.Viewer},
 		admin + "Await":        {access.Viewer, func(d string) proto.Message { return &adminpb.AwaitRequest{Domain: d, Revision: 1} }},
 
+		admin + "ListAlerts": {access.Viewer, func(d string) proto.Message { return &adminpb.ListAlertsRequest{Domain: d} }},
+		admin + "Silence":    {access.Operator, func(d string) proto.Message { return &adminpb.SilenceRequest{Domain: d, Rule: "r"} }},
+		admin + "Unsilence":  {access.Operator, func(d string) proto.Message { return &adminpb.UnsilenceRequest{Domain: d, Rule: "r"} }},
+		admin + "TestAlerts": {least: access.Operator},
+
 		admin + "ReplaceLineage":   {least: access.Admin},
 		admin + "CreateCredential": {least: access.Admin},
 		admin + "ListCredentials":  {least: access.Admin},
