@@ -92,14 +92,15 @@ func New(ctx context.Context, config Config, log *slog.Logger) (_ *App, err erro
 	return a, nil
 }
 
-func (a *App) openMeter(config Config, reg prometheus.Registerer) *meter.Meter {
-	if config.RefusalLogRate == 0 {
-		return meter.New(reg)
+func (a *App) openTraces(ctx context.Context, config Config, log *slog.Logger) error {
+	provider, err := traces.Open(ctx, log,
+		semconv.ServiceName("headgate-sidecar"), semconv.ServiceVersion(Version()), semconv.ServiceInstanceID(config.NodeID))
+	if err != nil || provider == nil {
+		return err
 	}
-	a.refusals = meter.NewRefusalLog(meter.RefusalLogOptions{
-		Log: a.log, Rate: config.RefusalLogRate, Would: config.RefusalLogWould, Registerer: reg,
-	})
-	return meter.New(reg, meter.WithRefusalLog(a.refusals))
+	a.release = append(a.release, provider.Close)
+	a.spans = newSpans(provider)
+	return nil
 }
 
 func (a *App) openMeter(config Config, reg prometheus.Registerer) *meter.Meter {
