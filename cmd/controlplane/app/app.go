@@ -26,6 +26,7 @@ import (
 	"github.com/headgate/headgate/web/notify"
 	"github.com/headgate/headgate/xds/certs"
 	"github.com/headgate/headgate/xds/push"
+	"github.com/headgate/headgate/xds/report"
 )
 
 // drainTime is how long calls under way may take to end on stop. xDS streams never end by themselves.
@@ -39,6 +40,7 @@ type App struct {
 	store    storage.Store
 	cache    *push.Cache
 	fleet    *push.Fleet
+	reports  *report.Server
 	plans    *rollout.Runner
 	watcher  *alert.Watcher
 	notifier *notify.Notifier
@@ -47,7 +49,7 @@ type App struct {
 	grpcAt   net.Listener
 	http     *http.Server
 	httpAt   net.Listener
-	streams  context.Context // of xDS; ended before the gRPC server
+	streams  context.Context // of xDS and reports; ended before the gRPC server
 	end      context.CancelFunc
 	stopping atomic.Bool
 	metrics  *prometheus.Registry
@@ -150,11 +152,13 @@ func (a *App) Metrics() *prometheus.Registry { return a.metrics }
 
 // Run serves until ctx ends or a part fails.
 func (a *App) Run(ctx context.Context) error {
-	// The fleet outlives the servers: it writes the nodes as disconnected once their streams have ended.
-	afterServers, stopFleet := context.WithCancel(context.WithoutCancel(ctx))
-	defer stopFleet()
-	saved := make(chan error, 1)
-	go func() { saved <- a.fleet.Run(afterServers) }()
+	// Two parts outlive the servers: the fleet writes the nodes as disconnected once their streams have ended, and what was
+	// reported is stored.
+	afterServers, stopWriters := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopWriters()
+	var writers errgroup.Group
+	writers.Go(func() error { return a.fleet.Run(afterServers) })
+	writers.Go(func() error { return a.reports.Run(afterServers) })
 
 	group, running := errgroup.WithContext(ctx)
 	group.Go(func() error { return a.cache.Run(running, a.store, a.config.Poll) })
@@ -182,8 +186,8 @@ func (a *App) Run(ctx context.Context) error {
 	a.log.Info("control plane started", "grpc", a.GRPCAddr(), "http", a.HTTPAddr(), "database", a.config.databaseName(),
 		"auth", a.config.Auth, "tls", a.certs != nil)
 	err := group.Wait()
-	stopFleet()
-	err = errors.Join(err, <-saved)
+	stopWriters()
+	err = errors.Join(err, writers.Wait())
 	a.log.Info("control plane stopped")
 	return errors.Join(err, a.Close())
 }
@@ -203,7 +207,7 @@ func (a *App) lead(ctx context.Context) error {
 	return nil
 }
 
-// drain reports not ready, ends the xDS streams, lets calls under way end, and then ends those that have not.
+// drain reports not ready, ends the streams of sidecars, lets calls under way end, and then ends those that have not.
 func (a *App) drain() error {
 	a.stopping.Store(true)
 	a.end()

@@ -1,5 +1,5 @@
-// Package app is the control plane put together: the admin API and the xDS stream on one gRPC port, metrics and probes
-// on an HTTP port, and the database behind both.
+// Package app is the control plane put together: the admin API, the xDS stream and sidecars' reports on one gRPC port,
+// metrics and probes on an HTTP port, and the database behind both.
 //
 // Listeners bind in [New], so that a taken port is an error there and port 0 works in tests. [App.Run] serves until its
 // context ends, then closes in the reverse order of acquisition.

@@ -25,6 +25,7 @@ import (
 	"github.com/headgate/headgate/web/auth"
 	"github.com/headgate/headgate/xds/certs"
 	"github.com/headgate/headgate/xds/push"
+	"github.com/headgate/headgate/xds/report"
 	"github.com/headgate/headgate/xds/rpcstatus"
 )
 
@@ -49,13 +50,17 @@ func (a *App) door(service *rollout.Service, reg prometheus.Registerer, log *slo
 	return auth.New(o)
 }
 
-// serveGRPC registers the admin API, the stream, health and reflection. Errors become statuses outermost, so that those
+// serveGRPC registers the admin API, the streams of sidecars, health and reflection. Errors become statuses outermost, so that those
 // of the door do too.
 func (a *App) serveGRPC(door *auth.Authenticator, service *rollout.Service, reg prometheus.Registerer, log *slog.Logger) (err error) {
 	a.cache = push.NewCache(push.CacheOptions{Log: log})
 	a.fleet, err = push.NewFleet(a.store, a.cache, push.FleetOptions{
 		Feed: a.store, BreakGlass: service.BreakGlass, Log: log, Registerer: reg,
 	})
+	if err != nil {
+		return err
+	}
+	a.reports, err = report.NewServer(report.ServerOptions{Store: a.store, Fleet: a.fleet, Nodes: a.store, Log: log, Registerer: reg})
 	if err != nil {
 		return err
 	}
@@ -74,6 +79,7 @@ func (a *App) serveGRPC(door *auth.Authenticator, service *rollout.Service, reg 
 	}
 	a.grpc = grpc.NewServer(options...)
 	push.Register(a.streams, a.grpc, a.cache, a.fleet)
+	a.reports.Register(a.streams, a.grpc)
 	adminpb.RegisterAdminServiceServer(a.grpc, api.NewServer(service, api.Options{Program: Version(), Alerts: a.store, Notifier: a.notifier}))
 	grpc_health_v1.RegisterHealthServer(a.grpc, health.NewServer())
 	reflection.Register(a.grpc)

@@ -34,6 +34,7 @@ import (
 	"github.com/headgate/headgate/xds"
 	"github.com/headgate/headgate/xds/certs"
 	"github.com/headgate/headgate/xds/certs/certstest"
+	"github.com/headgate/headgate/xds/xdspb"
 	"github.com/headgate/headgate/xds/xdstest"
 )
 
@@ -198,6 +199,8 @@ func rows() map[string]row {
 		xds + "DeltaAggregatedResources":                                     {access.Sidecar, subscription},
 		xds + "StreamAggregatedResources":                                    {least: access.Sidecar},
 
+		xdspb.TallyService_Report_FullMethodName: {access.Sidecar, source},
+
 		admin + "WhoAmI": {least: everyone},
 		admin + "Apply":  {access.Editor, func(d string) proto.Message { return application(d) }},
 		admin + "Promote": {access.Operator, func(d string) proto.Message {
@@ -258,6 +261,10 @@ func subscription(domain string) proto.Message {
 	return &discovery.DeltaDiscoveryRequest{
 		Node: &core.Node{Id: "node-of-" + domain}, TypeUrl: xds.TypeURL, ResourceNamesSubscribe: []string{domain},
 	}
+}
+
+func source(domain string) proto.Message {
+	return &xdspb.ReportRequest{Source: &xdspb.Source{Node: "node-of-" + domain, Epoch: "e", Domains: []string{domain}}}
 }
 
 // enough says which roles have what the least one has.
