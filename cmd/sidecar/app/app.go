@@ -20,6 +20,7 @@ import (
 	"github.com/headgate/headgate/enforce/memlimit"
 	"github.com/headgate/headgate/enforce/meter"
 	"github.com/headgate/headgate/enforce/redislimit"
+	"github.com/headgate/headgate/xds/report"
 	"github.com/headgate/headgate/xds/subscribe"
 )
 
@@ -27,6 +28,7 @@ import (
 type App struct {
 	log      *slog.Logger
 	client   *subscribe.Client
+	reports  *report.Client
 	refusals *meter.RefusalLog // nil: none
 	stopping atomic.Bool
 
@@ -86,7 +88,7 @@ func New(ctx context.Context, config Config, log *slog.Logger) (_ *App, err erro
 		return nil, err
 	}
 	sink := inForce{engine: engine, meter: counts, ready: a.ready(len(config.Domains))}
-	if err := a.subscribe(config, sink, glass, registry, log); err != nil {
+	if err := a.follow(config, sink, glass, counts, registry, log); err != nil {
 		return nil, err
 	}
 	return a, nil
@@ -131,7 +133,10 @@ func (a *App) openLimiter(config Config, reg prometheus.Registerer, log *slog.Lo
 	return a.spans.store(limiter), nil
 }
 
-func (a *App) subscribe(config Config, sink subscribe.Sink, glass *breakGlass, reg prometheus.Registerer, log *slog.Logger) error {
+// follow prepares both streams to the control plane, on one connection: the rules, and what is counted of them.
+func (a *App) follow(
+	config Config, sink subscribe.Sink, glass *breakGlass, counts *meter.Meter, reg prometheus.Registerer, log *slog.Logger,
+) error {
 	conn, err := dial(config, reg, log)
 	if err != nil {
 		return err
@@ -151,7 +156,10 @@ func (a *App) subscribe(config Config, sink subscribe.Sink, glass *breakGlass, r
 		return err
 	}
 	glass.changed = a.client.ReportBreakGlass
-	return nil
+	a.reports, err = report.NewClient(report.ClientOptions{
+		Conn: conn, Node: config.NodeID, Domains: config.Domains, Counter: counts, Log: log, Registerer: reg,
+	})
+	return err
 }
 
 // lock takes the file of the last good rules for this sidecar alone. Where none can be made, nor can a lock: that the rules
@@ -210,6 +218,7 @@ func (a *App) Run(ctx context.Context) error {
 		a.stopping.Store(true)
 		return a.drain(context.WithoutCancel(ctx), a.log)
 	})
+	group.Go(func() error { return a.reports.Run(drained) })
 	if a.refusals != nil {
 		group.Go(func() error { return a.refusals.Run(drained) })
 	}
