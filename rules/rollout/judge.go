@@ -106,6 +106,9 @@ func (s *Situation) unacked() (list []string) {
 // reportLate is how old the last window of a sidecar that reports may be: it closes one every ten seconds.
 const reportLate = time.Minute
 
+// Watcher begins the program of a node that only looks on (`rulectl watch`): it decides nothing, so it reports nothing.
+const Watcher = "rulectl-watch"
+
 // unreported are the sidecars of which not everything is known that they counted in the step.
 func (s *Situation) unreported() (list []string) {
 	c := s.Rule.Course
@@ -117,6 +120,7 @@ func (s *Situation) unreported() (list []string) {
 		n := &s.Nodes[i]
 		at := slices.IndexFunc(s.Sources, func(src tally.Progress) bool { return src.Node == n.ID })
 		switch {
+		case at < 0 && strings.HasPrefix(n.Program, Watcher):
 		case n.State == NodeGone && (at < 0 || s.Sources[at].Stopped || !n.Seen.After(c.Since)):
 		case at < 0:
 			list = append(list, fmt.Sprintf("sidecar %s has reported nothing", n.ID))

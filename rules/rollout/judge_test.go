@@ -60,6 +60,9 @@ func TestJudgeGoesOnOnlyWhenEverythingSpeaksForIt(t *testing.T) {
 			s.Nodes = append(s.Nodes, rollout.NodeStatus{Node: rollout.Node{ID: "n2", Seen: noon}, State: rollout.NodeGone})
 			s.Sources = append(s.Sources, tally.Progress{Source: tally.Source{Node: "n2"}, Until: noon})
 		}, rollout.PlanAdvances, ""},
+		"one that only looks on": {func(s *rollout.Situation) {
+			s.Nodes = append(s.Nodes, rollout.NodeStatus{Node: rollout.Node{ID: "w", Program: rollout.Watcher + " (devel)"}, State: rollout.NodeSynced})
+		}, rollout.PlanAdvances, ""},
 		"never reported":          {func(s *rollout.Situation) { s.Sources = nil }, rollout.PlanWaits, "n1 has reported nothing"},
 		"one window is not there": {func(s *rollout.Situation) { s.Sources[0].Until = s.Now.Add(-tally.Span) }, rollout.PlanWaits, "n1 has reported what it counted until"},
 		"reports stopped after the step's time": {func(s *rollout.Situation) {

@@ -204,6 +204,28 @@ func TestEvidenceIsOfTheStep(t *testing.T) {
 	})
 }
 
+// A candidate's first window began before it did, and holds nothing else of it; a step's first window holds what came before.
+func TestEvidenceOfANewCandidateBeginsWithItsFirstRequest(t *testing.T) {
+	virtually(t, func(p *planned) {
+		wait(3 * time.Second)
+		proposal := rollout.Proposal{Rules: []rules.NamedSpec{{Name: "r", Spec: spec(25)}}}
+		if _, err := p.service.Apply(p.ctx(), "d", proposal, ann); err != nil {
+			t.Fatal(err)
+		}
+		c := tally.Counts{}
+		c[tally.WhatIfCell(tally.WouldAllow, tally.BesideAllowed, false)] = 7
+		p.tallies.points = []tally.Point{{Domain: "d", UID: p.uid, Version: 3, Start: p.now().Truncate(tally.Span), Counts: c}}
+		if n := p.status().Evidence.Judged; n != 7 {
+			t.Errorf("in shadow it has judged %d requests, want 7", n)
+		}
+		wait(time.Second)
+		p.promote(rollout.Promotion{To: 5000})
+		if n := p.status().Evidence.Judged; n != 0 {
+			t.Errorf("at 50%% it has judged %d requests, of a window that began in shadow", n)
+		}
+	})
+}
+
 func TestShadowBeforeThePlanCountsForItsShadow(t *testing.T) {
 	virtually(t, func(p *planned) {
 		p.pass(2 * time.Hour)

@@ -116,7 +116,7 @@ func (r *Runner) step(ctx context.Context, uid string) error {
 	rule := r.plans[uid]
 	c := rule.Course
 	now := r.service.now()
-	st := Status{Rule: rule, Now: now, Since: c.Since, Revision: c.Revision, Elapsed: r.elapsed(uid, c, now)}
+	st := Status{Rule: rule, Now: now, Since: c.Since, from: c.Since, Revision: c.Revision, Elapsed: r.elapsed(uid, c, now)}
 	if err := r.service.fill(ctx, &st); err != nil {
 		return err
 	}

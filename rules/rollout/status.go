@@ -18,6 +18,7 @@ type Status struct {
 	// Since is since when the rule stands where it does, and Revision the one that made that.
 	Since    time.Time
 	Revision int64
+	from     time.Time    // of the evidence
 	Nodes    []NodeStatus // with respect to Revision
 	Evidence Evidence     // since then; zero without a candidate
 	// Versions are the counts since then, by number.
@@ -111,7 +112,19 @@ func (s *Service) place(ctx context.Context, domain, name string) (Status, error
 	if oldest := st.Now.Add(-evidenceSpan); st.Since.Before(oldest) {
 		st.Since = oldest
 	}
+	st.from = st.Since
+	if born(history, st.Since) {
+		// Nothing was judged by it before: what was in the window in which it began belongs to it as well.
+		st.from = st.Since.Truncate(time.Duration(tally.StepWindow))
+	}
 	return st, nil
+}
+
+// born reports whether the candidate began at the time.
+func born(history []Entry, since time.Time) bool {
+	is := number(history[len(history)-1].Rule.Candidate)
+	first := slices.IndexFunc(history, func(e Entry) bool { return number(e.Rule.Candidate) == is })
+	return is > 0 && stamp(history[first].Time).Equal(stamp(since))
 }
 
 // stands says since when a rule has had the versions it has, at the percentage it has.
@@ -143,7 +156,7 @@ func (s *Service) fill(ctx context.Context, st *Status) (err error) {
 	if st.Nodes, err = s.nodesAt(ctx, r.Domain, st.Revision, st.Now); err != nil {
 		return err
 	}
-	points, step, err := s.counts(ctx, r, st.Since, st.Now)
+	points, step, err := s.counts(ctx, r, st.from, st.Now)
 	if err != nil {
 		return err
 	}
@@ -257,5 +270,5 @@ func (st *Status) add(points []tally.Point, step tally.Step) {
 		}
 		return &st.Versions[at].Counts
 	}
-	st.Evidence = newEvidence(ceil(st.Since, step), st.Now, of(st.Rule.Candidate), of(st.Rule.Stable))
+	st.Evidence = newEvidence(ceil(st.from, step), st.Now, of(st.Rule.Candidate), of(st.Rule.Stable))
 }

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/headgate/headgate/rules"
+	"github.com/headgate/headgate/rules/rollout"
 	"github.com/headgate/headgate/web/api/adminpb"
 	"github.com/headgate/headgate/xds/subscribe"
 )
@@ -86,7 +87,7 @@ func (a *app) watch(ctx context.Context, domains []string, f watchFlags) error {
 	}
 	defer func() { _ = conn.Close() }()
 	w.client, err = subscribe.New(subscribe.Options{
-		Conn: conn, Node: f.node, Program: "rulectl-watch", Version: programVersion(), Domains: domains, Sink: w,
+		Conn: conn, Node: f.node, Program: rollout.Watcher, Version: programVersion(), Domains: domains, Sink: w,
 	})
 	if err != nil {
 		return err
