@@ -47,7 +47,7 @@ type Options struct {
 	Registerer prometheus.Registerer // nil: none
 }
 
-// Watcher makes the rounds. Only the leader's is to run: others would only meet conflicts.
+// Watcher makes the rounds. Only the leader's is to run: others would only meet conflicts. It is not safe for concurrent use.
 type Watcher struct {
 	store   Store
 	tallies Tallies
@@ -55,6 +55,7 @@ type Watcher struct {
 	now     func() time.Time
 	log     *slog.Logger
 	firing  *prometheus.GaugeVec
+	shown   map[[2]string]float64 // the series of firing, by domain and rule
 }
 
 // NewWatcher returns a watcher, which runs once [Watcher.Run] is called.
@@ -79,7 +80,7 @@ func NewWatcher(store Store, tallies Tallies, rules Rules, o Options) (*Watcher,
 // Run makes a round at every multiple of thirty seconds until ctx ends, and returns nil then. A round that fails is a
 // round less.
 func (w *Watcher) Run(ctx context.Context) error {
-	defer w.firing.Reset()
+	defer w.show(nil)
 	for {
 		if err := w.Look(ctx); errors.Is(err, rules.ErrConflict) {
 			w.log.Info("another control plane made this round of alerts")
@@ -125,12 +126,22 @@ func (w *Watcher) Look(ctx context.Context) error {
 	return nil
 }
 
-// show makes the metric say what fires.
+// show makes the metric say what fires. A series goes on while its rule does: made anew each time, it would be missed
+// by who looks meanwhile.
 func (w *Watcher) show(firing []Alert) {
-	w.firing.Reset()
+	counts := map[[2]string]float64{}
 	for i := range firing {
-		w.firing.WithLabelValues(firing[i].Domain, firing[i].Rule).Inc()
+		counts[[2]string{firing[i].Domain, firing[i].Rule}]++
 	}
+	for of, n := range counts {
+		w.firing.WithLabelValues(of[0], of[1]).Set(n)
+	}
+	for of := range w.shown {
+		if counts[of] == 0 {
+			w.firing.DeleteLabelValues(of[0], of[1])
+		}
+	}
+	w.shown = counts
 }
 
 // counts are what one version counted.

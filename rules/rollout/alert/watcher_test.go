@@ -16,6 +16,7 @@ import (
 	"github.com/headgate/headgate/rules/rollout/alert"
 	"github.com/headgate/headgate/rules/tally"
 	"github.com/headgate/headgate/rules/tally/spike"
+	"github.com/headgate/headgate/rules/tally/tallytest"
 )
 
 // loud is what a spike looks like each 30 s, quiet what is usual.
@@ -30,15 +31,35 @@ func TestTheFirstSpikeOfANewRuleFiresOnce(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.rule(0, 1, 0)
+	store := tallytest.New()
+	w.tallies = store
+	// report stores the only window of one life of the sidecar.
+	report := func(epoch string, counts map[tally.Cell]int64) {
+		v := tally.VersionTally{Domain: "api", UID: "u", Version: 1}
+		for cell, n := range counts {
+			v.Counts[cell] = n
+		}
+		for i := range byte(v.Counts[wouldRefuse] / 5) {
+			v.Keys = append(v.Keys, tally.KeyCount{Key: tally.KeyID{i}, Label: "10.0.0.*", Would: 5})
+			v.Distinct.Add(tally.KeyID{i})
+		}
+		end := w.now.Truncate(tally.Span)
+		if err := store.SaveWindows(t.Context(), []tally.SourceWindows{{
+			Source:  tally.Source{Node: "n", Epoch: epoch},
+			Windows: []tally.Window{{Number: 1, Start: end.Add(-tally.Span), End: end, Versions: []tally.VersionTally{v}}},
+		}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.elect()
 	got := w.run(40, func(i int) {
 		switch i {
 		case 0:
-			w.count(1, map[tally.Cell]int64{wouldRefuse: 15})
-			w.hit(1, 5, 5, 5)
+			report("first life", map[tally.Cell]int64{wouldRefuse: 15})
 		case 2, 5, 9:
 			w.elect()
 		case 7:
-			w.count(1, map[tally.Cell]int64{wouldAllow: 1})
+			report("second life", map[tally.Cell]int64{wouldAllow: 1})
 		}
 	})
 	want := "3: would_refuse v1 info many fires\n20: would_refuse v1 resolved: it refuses about as much as usual again"
@@ -51,9 +72,13 @@ func TestTheFirstSpikeOfANewRuleFiresOnce(t *testing.T) {
 	}
 
 	// What comes later is not hidden.
-	got = w.run(6, func(int) { w.count(1, map[tally.Cell]int64{wouldRefuse: 15}) })
+	got = w.run(6, func(i int) { report(fmt.Sprint("life ", i), map[tally.Cell]int64{wouldRefuse: 15}) })
 	if want := "4: would_refuse v1 info many fires"; got != want {
 		t.Errorf("later: %q, want %q", got, want)
+	}
+	w.ruleAs(0, 0, 0, nil)
+	if got, want := w.look(), "would_refuse v1 resolved: the rule is deleted"; got != want {
+		t.Errorf("when it is deleted: %q, want %q", got, want)
 	}
 }
 
@@ -146,6 +171,9 @@ func TestWhatIsGoneIsResolved(t *testing.T) {
 			}
 			if got := testutil.CollectAndCount(w.metrics, "headgate_alerts_firing"); got != 0 {
 				t.Errorf("%d series after it, want none", got)
+			}
+			if r, err := w.LastRound(t.Context()); err != nil || !r.Watches[0].Refused.Since.IsZero() {
+				t.Errorf("%+v, %v, want that its detector begins anew, should it come back", r.Watches, err)
 			}
 		})
 	}

@@ -40,6 +40,7 @@ type world struct {
 	leader  *alert.Watcher
 	told    map[string]bool
 
+	tallies alert.Tallies // itself, unless a test has another one
 	points  []tally.Point
 	keys    []tally.VersionKeys
 	queries int
@@ -48,6 +49,7 @@ type world struct {
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	w := &world{Memory: rollouttest.New(), t: t, now: start, told: map[string]bool{}}
+	w.tallies = w
 	w.service = rollout.NewService(w, func() time.Time { return w.now })
 	w.elect()
 	return w
@@ -62,7 +64,7 @@ func (w *world) elect() {
 
 func (w *world) watcher(metrics prometheus.Registerer) *alert.Watcher {
 	w.t.Helper()
-	watcher, err := alert.NewWatcher(w, w, w, alert.Options{Now: func() time.Time { return w.now }, Registerer: metrics})
+	watcher, err := alert.NewWatcher(w, w.tallies, w, alert.Options{Now: func() time.Time { return w.now }, Registerer: metrics})
 	if err != nil {
 		w.t.Fatal(err)
 	}
