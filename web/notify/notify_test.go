@@ -133,7 +133,7 @@ func (w *wire) after(t *testing.T, n *notify.Notifier, d time.Duration) []string
 	w.calls = nil
 	done := make(chan error)
 	go func() { done <- n.Run(ctx) }()
-	time.Sleep(d)
+	<-time.After(d) // of synctest: it takes none
 	stop()
 	if err := <-done; err != nil {
 		t.Errorf("run ended with %v", err)
