@@ -97,7 +97,9 @@ func TestARealAlertmanagerTakesAlertsAndSendsWhatWeSend(t *testing.T) {
 	go func() { done <- n.Run(ctx) }()
 	defer func() {
 		stop()
-		<-done
+		if err := <-done; err != nil {
+			t.Errorf("run ended with %v", err)
+		}
 	}()
 
 	same := func(status string) {

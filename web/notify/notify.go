@@ -102,7 +102,7 @@ type target struct {
 
 // New returns a notifier. A URL that is none is an error that does not repeat it.
 func New(store Store, o Options) (*Notifier, error) {
-	transport := http.DefaultTransport.(*http.Transport).Clone() //nolint:forcetypeassert // it is one
+	transport := http.DefaultTransport.(*http.Transport).Clone() //nolint:forcetypeassert,errcheck // it is one
 	transport.TLSClientConfig = &tls.Config{MinVersion: tls.VersionTLS12}
 	transport.MaxIdleConnsPerHost = 1
 	n := &Notifier{

@@ -444,5 +444,7 @@ func TestSlackIsToldWithoutMarkup(t *testing.T) {
 		t.Errorf("-want +got\n%s", diff)
 	}
 	stop()
-	<-done
+	if err := <-done; err != nil {
+		t.Errorf("run ended with %v", err)
+	}
 }
