@@ -89,16 +89,21 @@ type intent struct {
 	why    Why
 	needs  access.Role
 	dry    bool // only say what it would do
+	asked  bool // nobody attempts it
 }
 
-// commit runs decide in a ledger transaction, and stores what it planned. Every refusal is recorded.
+// commit runs decide in a ledger transaction, and stores what it planned. Every refusal of an attempt is recorded.
 func (s *Service) commit(ctx context.Context, in intent, decide func(context.Context, Tx) (*plan, error)) (Outcome, error) {
 	attempt := func(err error) error {
 		what := string(in.action) + " " + in.target
 		if strings.HasPrefix(err.Error(), in.target) {
 			what = string(in.action)
 		}
-		return s.Refused(ctx, in.domain, in.action, in.target, in.why, fmt.Errorf("%s: %w", what, err))
+		err = fmt.Errorf("%s: %w", what, err)
+		if in.asked {
+			return err
+		}
+		return s.Refused(ctx, in.domain, in.action, in.target, in.why, err)
 	}
 	if err := in.why.Who.May(in.needs, in.domain); err != nil {
 		return Outcome{}, attempt(err)

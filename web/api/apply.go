@@ -23,7 +23,10 @@ func (s *Server) Apply(ctx context.Context, req *adminpb.ApplyRequest) (*adminpb
 		return nil, fmt.Errorf("apply: %w", err)
 	}
 	sets, err := decode(req.GetFiles())
-	if err != nil {
+	switch {
+	case err != nil && req.GetDryRun():
+		return nil, err
+	case err != nil:
 		return nil, s.service.Refused(ctx, "", rollout.ActionApply, fileNames(req.GetFiles()), reason, err)
 	}
 	if len(sets) > 1 && !req.GetDryRun() {
@@ -45,6 +48,7 @@ func (s *Server) applyAll(ctx context.Context, sets []rulefile.RuleSet, req *adm
 			Replace: req.GetReplace(), Again: req.GetAgain(), Prune: req.GetPrune(), Enforce: req.GetEnforce(),
 			Confirmed: req.GetConfirmed() || req.GetDryRun(), // who asks what would be done is warned, not stopped
 			Dry:       dry,
+			Asked:     req.GetDryRun(),
 		}, why)
 		switch {
 		case err != nil && dry:

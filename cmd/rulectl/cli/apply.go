@@ -118,8 +118,9 @@ func (a *app) apply(ctx context.Context, f applyFlags) error {
 		return err
 	}
 	if f.dryRun {
-		outcomes, err := a.dryRun(ctx, req, files)
+		outcomes, err := a.dryRun(ctx, req)
 		if err != nil {
+			a.showProblems(err, files)
 			return err
 		}
 		return a.showDryRun(outcomes)
@@ -128,15 +129,16 @@ func (a *app) apply(ctx context.Context, f applyFlags) error {
 		return err
 	}
 	return a.change(ctx, change{what: "apply " + names(fileNames(files)), next: nextStep, many: nextOfMany, do: func(ctx context.Context, client adminpb.AdminServiceClient) ([]*adminpb.Outcome, error) {
-		return a.send(ctx, client, req, files)
+		outcomes, err := a.send(ctx, client, req)
+		a.showProblems(err, files)
+		return outcomes, err
 	}})
 }
 
-// send applies the files, or only asks what would be done. It says which problems they have, and which domains are new.
-func (a *app) send(ctx context.Context, client adminpb.AdminServiceClient, req *adminpb.ApplyRequest, files []rulefile.File) ([]*adminpb.Outcome, error) {
+// send applies the files, or only asks what would be done. It says which domains are new.
+func (a *app) send(ctx context.Context, client adminpb.AdminServiceClient, req *adminpb.ApplyRequest) ([]*adminpb.Outcome, error) {
 	before, unknown := client.ListDomains(ctx, &adminpb.ListDomainsRequest{})
 	resp, err := client.Apply(ctx, req)
-	a.showProblems(err, files)
 	if err == nil && unknown == nil {
 		a.sayNew(before.GetDomains(), resp.GetOutcomes())
 	}
@@ -193,8 +195,11 @@ func (a *app) askFirst(ctx context.Context, req *adminpb.ApplyRequest, files []r
 	if !protected && (a.yes.given() || !a.io.Interactive && !atOnce(req, files)) {
 		return nil
 	}
-	outcomes, err := a.dryRun(ctx, req, files)
-	if err != nil {
+	outcomes, err := a.dryRun(ctx, req)
+	switch {
+	case errors.Is(err, rules.ErrInvalid) || errors.Is(err, rules.ErrForbidden):
+		return nil // the attempt is refused as well, and recorded
+	case err != nil:
 		return err
 	}
 	now, tenfold := toConfirm(outcomes, req.GetEnforce())
@@ -258,11 +263,12 @@ func names(list []string) string {
 	return strings.Join(list, ", ")
 }
 
-func (a *app) dryRun(ctx context.Context, req *adminpb.ApplyRequest, files []rulefile.File) ([]*adminpb.Outcome, error) {
+// dryRun asks what would be done. It is no attempt: what would be refused leaves no record.
+func (a *app) dryRun(ctx context.Context, req *adminpb.ApplyRequest) ([]*adminpb.Outcome, error) {
 	dry := proto.CloneOf(req)
 	dry.DryRun = true
 	return ask(ctx, a, func(ctx context.Context, client adminpb.AdminServiceClient) ([]*adminpb.Outcome, error) {
-		return a.send(ctx, client, dry, files)
+		return a.send(ctx, client, dry)
 	})
 }
 

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -23,8 +24,9 @@ func (a *app) diffCommand() *cobra.Command {
 		Long: "Diff says in plain words what `rulectl apply` of the same files with the same flags would do to each rule. With -u it\n" +
 			"shows each spec as the control plane keeps it beside the one of the file, as a unified diff; RULECTL_EXTERNAL_DIFF\n" +
 			"names a program that shows two folders in its place.\n\n" +
-			"Exit 0: apply would change nothing. 1: it would. 2: they could not be compared. 4, 5 and 7: apply would be refused,\n" +
-			"and why. (As with kubectl; terraform has it the other way round.) It needs the role that apply needs.",
+			"Exit 0: apply would change nothing. 1: it would, be it only with --replace, since a candidate binds already, which is\n" +
+			"said. 2: they could not be compared. 4, 5 and 7: apply would be refused, and why. (As with kubectl; terraform has it\n" +
+			"the other way round.) It needs the role that apply needs, and leaves no audit record.",
 		Example: "  rulectl diff -f rules/\n  rulectl diff -f rules/ -u --prune",
 		GroupID: groupChange,
 		Args:    onlyFiles,
@@ -50,8 +52,15 @@ func (a *app) diff(ctx context.Context, f applyFlags, unified bool) error {
 	if err != nil {
 		return err
 	}
-	outcomes, err := a.dryRun(ctx, req, files)
+	outcomes, err := a.dryRun(ctx, req)
+	if bound := err; errors.Is(err, rules.ErrConflict) && !req.GetReplace() && strings.Contains(err.Error(), "--replace") {
+		req.Replace = true
+		if outcomes, err = a.dryRun(ctx, req); err == nil {
+			a.warn("apply of these files needs --replace, and is refused without: %s", oneLine(bound.Error()))
+		}
+	}
 	if err != nil {
+		a.showProblems(err, files)
 		return err
 	}
 	standing, err := ask(ctx, a, func(ctx context.Context, client adminpb.AdminServiceClient) (*adminpb.ListRulesResponse, error) {
