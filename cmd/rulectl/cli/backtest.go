@@ -35,7 +35,8 @@ func (a *app) backtestCommand() *cobra.Command {
 			"All rules are judged together, as if all were enforced. The log is read once, as a stream; its lines may stand\n" +
 			"out of order by as much as --sort-window. A log that ends with .gz, or comes through a pipe (-), is read as well.\n\n" +
 			"combined is Apache's and nginx's combined format. json is one object per line, with time (RFC 3339 or Unix\n" +
-			"seconds), method, path, ip, headers and attrs. The numbers of malformed lines go to standard error.",
+			"seconds), method, path, ip, headers and attrs. The first malformed lines are named on standard error;\n" +
+			"where all are, it fails.",
 		Example: "  rulectl backtest -f rules/ --log access.log\n  rulectl backtest -f rules/ --log access.log -o json",
 		GroupID: groupAuthor,
 		Args:    onlyFiles,
@@ -78,7 +79,7 @@ func (a *app) backtest(ctx context.Context, f backtestFlags) error {
 	}
 	defer log.close()
 	bar := newLogProgress(raw(a.io.Err), terminal(a.io.Err), log)
-	findings := lineFindings{w: bufio.NewWriter(raw(a.io.Err)), name: log.name, bar: bar}
+	findings := lineFindings{w: bufio.NewWriter(raw(a.io.Err)), name: log.name, bar: bar, told: map[string]int{}}
 	result, err := backtest.Run(ctx, log.text, backtest.Options{Sets: sets, Store: f.store, Log: accesslog.Options{
 		Parse: parse, SortWindow: f.sortWindow, Malformed: findings.malformed, Unseen: findings.unseen,
 	}})
@@ -87,8 +88,13 @@ func (a *app) backtest(ctx context.Context, f backtestFlags) error {
 	if err != nil {
 		return a.backtestFailed(log.name, err)
 	}
-	if result.Lines > 0 && result.Malformed == result.Lines {
-		a.advise("no line is of the format " + f.format + "; the formats are combined and json: see rulectl backtest --help")
+	switch {
+	case result.Lines == 0:
+		a.warn("%s has no line: nothing was replayed", log.name)
+	case result.Malformed == result.Lines:
+		a.complain("no line of %s is of the format %s", log.name, f.format)
+		a.advise("name another, combined or json, with --format: see rulectl backtest --help")
+		return explained{exitFailed}
 	}
 	if a.structured() {
 		return a.printData(result)
@@ -107,14 +113,21 @@ func (a *app) backtestFailed(name string, err error) error {
 	return err
 }
 
-// lineFindings tells of single lines on standard error.
+// lineFindings tells of single lines on standard error: of the first few of each kind, since most often all are alike.
 type lineFindings struct {
 	w    *bufio.Writer
 	name string
 	bar  *logProgress
+	told map[string]int // by kind
 }
 
+// mostTold is how many lines of a kind are named.
+const mostTold = 5
+
 func (l *lineFindings) tell(line int, text string, why error) {
+	if l.told[text]++; l.told[text] > mostTold {
+		return
+	}
 	l.bar.clear(l.w)
 	fmt.Fprintf(l.w, "%s:%d: %s: %s\n", l.name, line, text, clean(why.Error()))
 	if l.bar.terminal {
@@ -122,13 +135,23 @@ func (l *lineFindings) tell(line int, text string, why error) {
 	}
 }
 
-func (l *lineFindings) malformed(line int, why error) { l.tell(line, "malformed", why) }
+const (
+	malformed = "malformed"
+	unseen    = "answered with 400, no rule sees it"
+)
 
-func (l *lineFindings) unseen(line int, why error) {
-	l.tell(line, "answered with 400, no rule sees it", why)
+func (l *lineFindings) malformed(line int, why error) { l.tell(line, malformed, why) }
+
+func (l *lineFindings) unseen(line int, why error) { l.tell(line, unseen, why) }
+
+func (l *lineFindings) finish() {
+	for _, kind := range []string{malformed, unseen} {
+		if more := l.told[kind] - mostTold; more > 0 {
+			fmt.Fprintf(l.w, "%s: %s: %s more\n", l.name, kind, count(more, "line"))
+		}
+	}
+	_ = l.w.Flush()
 }
-
-func (l *lineFindings) finish() { _ = l.w.Flush() }
 
 // openedLog is a log and how far it has been read.
 type openedLog struct {
