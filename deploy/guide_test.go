@@ -25,6 +25,7 @@ var guideUntyped = map[string]string{
 	"docker build -f deploy/examples/Dockerfile --target controlplane -t registry.example.com/headgate/controlplane:1.0.0 .\n": "Docker",
 	"kubectl apply -f deploy/examples/kubernetes/controlplane.yaml\n":                                                          "a cluster",
 	"kubectl apply -f deploy/examples/kubernetes/service.yaml\n":                                                               "a cluster",
+	"`rulectl sidecar adopt LINEAGE`\n":                                                                                        "README.md has it with a database to adopt",
 	"`controlplane --auth token --tls-cert … --tls-key …`\n":                                                                   "README.md has it whole, and its test types that",
 }
 

@@ -34,7 +34,7 @@ var readmeRetyped = []retyped{
 	{"-d DOMAIN", "-d demo"},
 	{"freeze DOMAIN", "freeze demo"},
 	{"--to-revision N", "--to-revision 2"},
-	{"--key VALUE --limit 600/min", "--key k8 --limit 600/min --yes"},
+	{"--key VALUE --limit 300/min", "--key k8 --limit 300/min --yes"},
 	{"--key VALUE", "--key k8"},
 	{"diff NODE", "diff dev"},
 	{"HOST:8082", "127.0.0.1:8082"},

@@ -5,7 +5,7 @@
 // -URI (or -URL), and carries that request's own headers. It is answered with 200 and the headers to copy, or with the
 // refusal to pass on; nothing is forwarded. Where a proxy makes an error of its own of any refusal but one, as nginx does
 // of all but 401 and 403, `?deny_status=403` gives every refusal that status, and Headgate-Status says what it would have
-// been.
+// been; Headgate-Reference is the reference of the refusal, for the body that the proxy then writes itself.
 //
 // A client may send such headers itself, through a proxy that sets the others. So what is said twice must be the same:
 // a request that could be this or that is refused. What the proxy sets neither way, a client can choose.
@@ -79,6 +79,7 @@ func (d *Door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	if deny > 0 {
 		w.Header().Set("Headgate-Status", strconv.Itoa(decision.Status))
+		w.Header().Set("Headgate-Reference", decision.Reference)
 		decision.Status = deny
 	}
 	answer.Refuse(w, &decision)

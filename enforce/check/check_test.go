@@ -205,12 +205,12 @@ func TestDenyStatusReplacesThatOfEveryRefusal(t *testing.T) {
 	t.Parallel()
 	d := &decider{answer: enforce.Decision{
 		Rule: "r", Reason: enforce.ReasonOverLimit, Status: http.StatusTooManyRequests, Wait: 6500 * time.Millisecond,
-		Rate: rules.Rate{Amount: 6, Window: time.Minute, Burst: 6},
+		Rate: rules.Rate{Amount: 6, Window: time.Minute, Burst: 6}, Reference: "REF",
 	}}
 	door := check.New(d, options)
 	resp := ask(door, "deny_status=403", "X-Original-URI", "/")
-	got := []string{strconv.Itoa(resp.Code), resp.Header().Get("Headgate-Status"), resp.Header().Get("Retry-After"), fmt.Sprint(limits(resp))}
-	if diff := cmp.Diff([]string{"403", "429", "7", `["r";r=0;t=7 "r";q=6;w=60]`}, got); diff != "" {
+	got := []string{strconv.Itoa(resp.Code), resp.Header().Get("Headgate-Status"), resp.Header().Get("Headgate-Reference"), resp.Header().Get("Retry-After"), fmt.Sprint(limits(resp))}
+	if diff := cmp.Diff([]string{"403", "429", "REF", "7", `["r";r=0;t=7 "r";q=6;w=60]`}, got); diff != "" {
 		t.Errorf("refusal (-want +got):\n%s", diff)
 	}
 	for _, header := range [][]string{nil, {"X-Original-URI", "/a%2fb"}} {

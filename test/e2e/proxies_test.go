@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"testing"
@@ -25,11 +26,14 @@ apiVersion: headgate/v1
 kind: RuleSet
 domain: public-api
 rules:
-  - {name: plan, match: {path: [/v1/things, /v1/payments/new]}, key: [header:x-api-key], limit: 2/d}
+  - {name: plan, match: {path: [/v1/things, /v1/login/new]}, key: [header:x-api-key], limit: 2/d}
   - {name: login, match: {method: POST, path: /v1/login}, key: [ip], limit: 1/d, response: {headers: none}}
   - {name: busy, match: {path: /v1/busy}, key: [], limit: 1/d, response: {status: 503}}
   - {name: shut, match: {path: /v1/shut}, key: [], limit: 0/s}
 `
+
+// referenced is how a refusal says what a caller can name to somebody who looks.
+var referenced = regexp.MustCompile(`"reference":"[A-Z2-7]{13}"`)
 
 // gateway is a stock proxy that runs one of the examples, between clients and a service, and asks a sidecar.
 type gateway struct {
@@ -225,7 +229,7 @@ func (g *gateway) passesAndRefuses() {
 	for _, name := range []string{"RateLimit", "RateLimit-Policy", "Cache-Control", "Content-Type"} {
 		is = append(is, got.header.Get(name))
 	}
-	if diff := cmp.Diff(want, is); diff != "" || !strings.Contains(got.body, "#quota-exceeded") {
+	if diff := cmp.Diff(want, is); diff != "" || !strings.Contains(got.body, "#quota-exceeded") || !referenced.MatchString(got.body) {
 		g.t.Errorf("refused (-want +got):\n%s\n%s", diff, got.body)
 	}
 
@@ -304,7 +308,7 @@ func (g *gateway) outlivesTheSidecar() {
 			if got := g.call("GET", "/v1/shut", ""); got.status != http.StatusOK {
 				g.t.Errorf("%s: %d, want 200", how, got.status)
 			}
-			got := g.call("GET", "/v1/payments/new", "")
+			got := g.call("GET", "/v1/login/new", "")
 			if got.status != http.StatusServiceUnavailable || got.header.Get("Content-Type") != "application/problem+json" {
 				g.t.Errorf("%s: %d %q where nothing may pass, want 503", how, got.status, got.header.Get("Content-Type"))
 			}
@@ -318,5 +322,5 @@ func (g *gateway) outlivesTheSidecar() {
 	unchecked("the sidecar is gone")
 	g.sidecar.start()
 	g.eventually("GET", "/v1/shut", http.StatusTooManyRequests)
-	g.eventually("GET", "/v1/payments/new", http.StatusOK)
+	g.eventually("GET", "/v1/login/new", http.StatusOK)
 }

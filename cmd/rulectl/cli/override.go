@@ -45,7 +45,7 @@ func (a *app) overrideSetCommand() *cobra.Command {
 		Long: "The rate has the window of the limit that it replaces. It takes the place of an override that the key has for that\n" +
 			"limit, takes effect at once, and ends by itself. Ten times more or less than the limit is asked for at a terminal; elsewhere\n" +
 			"it needs --yes (exit 7 otherwise).",
-		Example: "  rulectl override set public-api/login --key 203.0.113.7 --limit 600/min --for 2h -m \"load test\"\n" +
+		Example: "  rulectl override set public-api/per-client --key 203.0.113.7 --limit 300/min --for 2h -m \"load test\"\n" +
 			"  rulectl override set public-api/pair --key 'a,b' --key 203.0.113.7 --limit unlimited --until 2026-12-01T06:00:00Z",
 		Args: cobra.ExactArgs(1),
 		RunE: a.run(func(ctx context.Context, args []string) error { return a.setOverride(ctx, args[0], &f) }),
