@@ -56,7 +56,7 @@ var readmeRetyped = []retyped{
 	{"-token-file cart.token\n", "-token-file cart.token &\n" + ready("http://127.0.0.1:8082")},
 	{"`controlplane renew-lineage --yes`\n", "rulectl apply -f rules/ -m README --wait\n" + stop +
 		"controlplane renew-lineage --database-url \"$DB\" --yes\n" + plane + ready("https://127.0.0.1:7070")},
-	{"rulectl sidecar adopt LINEAGE", "until adopt=$(rulectl sidecar list | grep -o 'rulectl sidecar adopt .*'); do sleep 0.1; done\n$adopt --yes"},
+	{"rulectl sidecar adopt LINEAGE", "until adopt=$(rulectl sidecar list | tee sidecars | grep -o 'rulectl sidecar adopt .*'); do sleep 0.1; done\ncat sidecars\n$adopt --yes"},
 }
 
 // Every command of README.md is typed, from the top to the end; but for those that are named above, as it is written.
