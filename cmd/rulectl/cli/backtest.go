@@ -79,7 +79,7 @@ func (a *app) backtest(ctx context.Context, f backtestFlags) error {
 	}
 	defer log.close()
 	bar := newLogProgress(raw(a.io.Err), terminal(a.io.Err), log)
-	findings := lineFindings{w: bufio.NewWriter(raw(a.io.Err)), name: log.name, bar: bar, told: map[string]int{}}
+	findings := lineFindings{w: bufio.NewWriter(raw(a.io.Err)), name: log.name, bar: bar}
 	result, err := backtest.Run(ctx, log.text, backtest.Options{Sets: sets, Store: f.store, Log: accesslog.Options{
 		Parse: parse, SortWindow: f.sortWindow, Malformed: findings.malformed, Unseen: findings.unseen,
 	}})
@@ -125,6 +125,9 @@ type lineFindings struct {
 const mostTold = 5
 
 func (l *lineFindings) tell(line int, text string, why error) {
+	if l.told == nil {
+		l.told = map[string]int{}
+	}
 	if l.told[text]++; l.told[text] > mostTold {
 		return
 	}
