@@ -65,6 +65,9 @@ func CheckOverride(s *Spec, o Override) error {
 		for i := range s.Limits {
 			names = append(names, cmp.Or(s.Limits[i].Name, "one without a name"))
 		}
+		if o.Limit == "" {
+			return fmt.Errorf("%w: override %q: the rule has several limits: say which one with --name: %s", ErrInvalid, o.Rate, strings.Join(names, ", "))
+		}
 		return fmt.Errorf("%w: override %q: the rule has no limit of the name %q: it has %s", ErrInvalid, o.Rate, o.Limit, strings.Join(names, ", "))
 	}
 	l := &s.Limits[i]

@@ -42,7 +42,7 @@ func TestCheckOverrideSaysWhatTheLimitAllows(t *testing.T) {
 		{"nothing", one, override(t, "", "0/s"), ""},
 		{"another window", one, override(t, "", "600/h"), "whose window is min"},
 		{"no such limit", one, override(t, "daily", "600/min"), `no limit of the name "daily": it has one without a name`},
-		{"none of several", two, override(t, "", "600/s"), `it has burst, daily`},
+		{"none of several", two, override(t, "", "600/s"), `the rule has several limits: say which one with --name: burst, daily`},
 		{"one of several", two, override(t, "daily", "600/d"), ""},
 		{"a burst where there is none", two, override(t, "daily", "600/d burst 700"), "a burst is only for token-bucket"},
 		{"too much to be exact", one, override(t, "", "1_000_000_000_000/min"), "at most"},
