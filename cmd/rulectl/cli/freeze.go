@@ -122,6 +122,23 @@ func (a *app) unfreeze(ctx context.Context, target, sidecar string) error {
 	}
 	next := func(*adminpb.Step) string { return "next: rulectl get domains -d " + domain }
 	return a.change(ctx, change{what: "unfreeze " + path.Join(domain, rule), next: next, do: func(ctx context.Context, client adminpb.AdminServiceClient) ([]*adminpb.Outcome, error) {
-		return one(client.Unfreeze(ctx, &adminpb.UnfreezeRequest{Domain: domain, Rule: rule, Why: a.why()}))
+		outcomes, err := one(client.Unfreeze(ctx, &adminpb.UnfreezeRequest{Domain: domain, Rule: rule, Why: a.why()}))
+		if err == nil {
+			a.warnOfGlass(ctx, client, domain)
+		}
+		return outcomes, err
 	}})
+}
+
+// warnOfGlass names the freezes that were made at sidecars themselves: those are not ended at the control plane.
+func (a *app) warnOfGlass(ctx context.Context, client adminpb.AdminServiceClient, domain string) {
+	resp, err := client.ListNodes(ctx, &adminpb.ListNodesRequest{Domain: domain})
+	if err != nil {
+		return // it is a hint
+	}
+	for _, n := range resp.GetNodes() {
+		for _, freeze := range n.GetBreakGlass() {
+			a.warn("sidecar %s alone: %s; to end it: rulectl unfreeze %s --sidecar HOST:PORT", oneLine(n.GetId()), oneLine(freeze), domain)
+		}
+	}
 }
