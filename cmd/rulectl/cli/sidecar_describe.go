@@ -3,12 +3,15 @@ package cli
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/headgate/headgate/rules"
 	"github.com/headgate/headgate/web/api/adminpb"
 )
 
@@ -146,7 +149,7 @@ func (a *app) adoptCommand() *cobra.Command {
 		Short: "Let sidecars that hold another history follow this one",
 		Long: "After a database was restored or replaced, its history has another identity, and sidecars that hold the rules of the\n" +
 			"old one keep them: a mistaken database must not change what a fleet enforces. Adopt says that the history LINEAGE,\n" +
-			"which `rulectl sidecar list` names, is replaced by this one: all that those sidecars have is replaced at once, now\n" +
+			"which `rulectl sidecar list` names (its begin will do), is replaced by this one: all that those sidecars have is replaced at once, now\n" +
 			"and when they come back. It asks at a terminal; elsewhere it needs --yes. Only an admin may.",
 		Example: "  rulectl sidecar adopt 9f86d081884c7d659a2feaa0c55ad015 -m \"restored from the 02:00 backup\" --yes",
 		Args:    cobra.ExactArgs(1),
@@ -157,21 +160,43 @@ func (a *app) adoptCommand() *cobra.Command {
 	return cmd
 }
 
-func (a *app) adopt(ctx context.Context, lineage string) error {
-	if !a.yes.given() {
-		resp, err := ask(ctx, a, func(ctx context.Context, client adminpb.AdminServiceClient) (*adminpb.ListNodesResponse, error) {
-			return client.ListNodes(ctx, &adminpb.ListNodesRequest{})
-		})
-		if err != nil {
-			return err
-		}
-		holders := map[string]bool{}
-		for _, n := range resp.GetNodes() {
-			if n.GetLineage() == lineage {
-				holders[n.GetId()] = true
+// holdersOf returns the history that the word, or its begin, names, and how many sidecars hold it.
+func (a *app) holdersOf(ctx context.Context, word string) (lineage string, holders int, err error) {
+	resp, err := ask(ctx, a, func(ctx context.Context, client adminpb.AdminServiceClient) (*adminpb.ListNodesResponse, error) {
+		return client.ListNodes(ctx, &adminpb.ListNodesRequest{})
+	})
+	if err != nil {
+		return "", 0, err
+	}
+	found := map[string]map[string]bool{} // by history, the ids of its holders
+	for _, n := range resp.GetNodes() {
+		if l := n.GetLineage(); l != "" && strings.HasPrefix(l, word) {
+			if found[l] == nil {
+				found[l] = map[string]bool{}
 			}
+			found[l][n.GetId()] = true
 		}
-		if err := a.confirm(ctx, fmt.Sprintf("replace the rules of every sidecar that holds the history %s, now %s", lineage, count(len(holders), "sidecar"))); err != nil {
+	}
+	all := slices.Sorted(maps.Keys(found))
+	switch {
+	case found[word] != nil:
+		return word, len(found[word]), nil
+	case len(all) == 0:
+		a.lists = "rulectl sidecar list"
+		return "", 0, fmt.Errorf("no sidecar holds a history %s: %w", word, rules.ErrNotFound)
+	case len(all) > 1:
+		return "", 0, usagef("several histories begin with %s: %s", word, names(all))
+	}
+	return all[0], len(found[all[0]]), nil
+}
+
+func (a *app) adopt(ctx context.Context, word string) error {
+	lineage, holders, err := a.holdersOf(ctx, word)
+	if err != nil {
+		return err
+	}
+	if !a.yes.given() {
+		if err := a.confirm(ctx, fmt.Sprintf("replace the rules of every sidecar that holds the history %s, now %s", lineage, count(holders, "sidecar"))); err != nil {
 			return err
 		}
 	}
