@@ -38,7 +38,7 @@ func (a *app) describeDomain(ctx context.Context, name string) error {
 		RulesOf: []ruleSummary{}, Sidecars: []nodeItem{},
 	}
 	for _, r := range of.GetRules() {
-		d.RulesOf = append(d.RulesOf, ruleSummary{r.GetDomain() + "/" + r.GetName(), r.GetState(), summary(newest(r))})
+		d.RulesOf = append(d.RulesOf, newRuleSummary(r))
 	}
 	for _, n := range nodes.GetNodes() {
 		d.Sidecars = append(d.Sidecars, newNodeItem(n))
@@ -65,7 +65,16 @@ type describedDomain struct {
 type ruleSummary struct {
 	Rule    string `json:"rule"`
 	State   string `json:"state"`
-	Summary string `json:"summary"`
+	Summary string `json:"summary"`           // of the candidate, where there is one
+	InForce string `json:"inForce,omitempty"` // beside it: of the stable
+}
+
+func newRuleSummary(r *adminpb.Rule) ruleSummary {
+	s := ruleSummary{Rule: r.GetDomain() + "/" + r.GetName(), State: r.GetState(), Summary: summary(newest(r))}
+	if r.GetCandidate() != nil {
+		s.InForce = summary(r.GetStable())
+	}
+	return s
 }
 
 func (d *describedDomain) text(now time.Time) string {
@@ -98,7 +107,10 @@ func (d *describedDomain) text(now time.Time) string {
 	b.WriteString("\nRules\n")
 	for _, r := range d.RulesOf {
 		fmt.Fprintf(&b, "  %s: %s\n", oneLine(r.Rule), oneLine(r.State))
-		if r.Summary != "" {
+		switch {
+		case r.InForce != "" && r.InForce != r.Summary:
+			fmt.Fprintf(&b, "      stable:    %s.\n      candidate: %s.\n", oneLine(r.InForce), oneLine(r.Summary))
+		case r.Summary != "":
 			fmt.Fprintf(&b, "      %s.\n", oneLine(r.Summary))
 		}
 	}
