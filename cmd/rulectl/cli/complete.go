@@ -30,7 +30,7 @@ func (a *app) complete(root *cobra.Command) {
 	a.completeArg(root, "get rules", ruleNames)
 	a.completeArg(root, "freeze", ruleNames, domainNames)
 	a.completeArg(root, "unfreeze", ruleNames, domainNames)
-	a.completeArg(root, "describe", ruleNames)
+	a.completeDescribe(root)
 	a.completeArg(root, "get domains", domainNames)
 	a.completeArg(root, "watch", domainNames)
 	a.completeArg(root, "sidecar describe", nodeNames)
@@ -83,6 +83,21 @@ func (a *app) completeArg(root *cobra.Command, path string, listers ...lister) {
 			return nil, cobra.ShellCompDirectiveNoFileComp // it takes one
 		}
 		return a.named(cmd.Context(), typed, listers...)
+	}
+}
+
+// completeDescribe completes a rule, or a kind of things and one of them.
+func (a *app) completeDescribe(root *cobra.Command) {
+	of := map[string]lister{"rule": ruleNames, "domain": domainNames, "sidecar": nodeNames}
+	cmd, _, _ := root.Find([]string{"describe"})
+	cmd.ValidArgsFunction = func(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
+		switch {
+		case len(args) == 0:
+			return a.named(cmd.Context(), typed, ruleNames, words("domain", "sidecar"))
+		case len(args) == 1 && of[args[0]] != nil:
+			return a.named(cmd.Context(), typed, of[args[0]])
+		}
+		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
 }
 

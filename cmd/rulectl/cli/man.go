@@ -16,7 +16,7 @@ func (a *app) manCommand() *cobra.Command {
 		Use:     "man DIR",
 		Short:   "Write a manual page for each command into a directory",
 		Example: "  rulectl man /usr/local/share/man/man1",
-		Hidden:  true,
+		GroupID: groupSelf,
 		Args:    cobra.ExactArgs(1),
 		// The tree is that of this very command, with the flags as they are without an environment.
 		RunE: a.run(func(_ context.Context, args []string) error { return writeManual(args[0]) }), //nolint:contextcheck // commands that are only described are not run
