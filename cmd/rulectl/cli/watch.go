@@ -99,10 +99,17 @@ func (a *app) watch(ctx context.Context, domains []string, f watchFlags) error {
 	if ctx.Err() != nil {
 		return nil // which is how a watch ends
 	}
-	if cause := context.Cause(run); !errors.Is(cause, errReceived) {
-		return cause
+	cause := context.Cause(run)
+	switch {
+	case errors.Is(cause, errReceived):
+		return nil
+	case errors.Is(cause, rules.ErrForbidden):
+		a.complain("%s", cause)
+		a.advise("watch is a sidecar; for one, an admin makes: rulectl token create --name NAME --role sidecar -d "+domains[0]+" > watch.token",
+			"and then: rulectl watch "+domains[0]+" --token-file watch.token; who may look has: rulectl get rules --watch")
+		return explained{exitAuth}
 	}
-	return nil
+	return cause
 }
 
 func (a *app) allDomains(ctx context.Context) ([]string, error) {
