@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/headgate/headgate/rules/rollout"
 	"github.com/headgate/headgate/web/api/adminpb"
 )
 
@@ -93,6 +94,9 @@ func (w *wait) summary() string {
 			text += ", "
 		}
 		text += oneLine(n.GetId()) + " " + stateText(n)
+		if n.GetState() == stateAway {
+			text += " (until " + when(forgotten(n)) + ")"
+		}
 	}
 	return text
 }
@@ -165,6 +169,9 @@ func (w *wait) goneText() string {
 	return fmt.Sprintf(" (%d gone, not waited for)", gone)
 }
 
+// forgotten is when a node that stays silent counts as gone.
+func forgotten(n *adminpb.Node) time.Time { return n.GetSeen().AsTime().Add(rollout.ForgetAfter) }
+
 // why says why a node has not taken the revision.
 func why(n *adminpb.Node, revision int64, now time.Time) string {
 	silent := age(now.Sub(n.GetSeen().AsTime()))
@@ -178,7 +185,7 @@ func why(n *adminpb.Node, revision int64, now time.Time) string {
 	case n.GetState() == stateNacked:
 		return fmt.Sprintf("refused revision %d and has not answered this one: %s", n.GetNacked(), n.GetNackReason())
 	case n.GetState() == stateAway:
-		return "silent for " + silent
+		return fmt.Sprintf("silent for %s; waited for until %s, when it counts as gone", silent, when(forgotten(n)))
 	case n.GetSent() < revision:
 		return "connected, not sent yet"
 	}
