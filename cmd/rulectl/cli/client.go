@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"fmt"
 	"os/user"
 	"strings"
 
@@ -34,6 +35,7 @@ func (a *app) dialOptions() ([]grpc.DialOption, error) {
 	if err := a.settle(); err != nil {
 		return nil, err
 	}
+	a.server = withPort(a.server)
 	if err := checkServer(a.server); err != nil {
 		return nil, err
 	}
@@ -85,7 +87,11 @@ func (a *app) ruleName(arg string) (domain, name string, err error) {
 			return "", "", err
 		}
 		if a.context == nil || a.context.Domain == "" {
-			return "", "", usagef("rule %q has no domain: write DOMAIN/%s, or name the domain with -d", arg, arg)
+			meant := ""
+			if a.domainWay != "" {
+				meant = "; if it is a domain: " + fmt.Sprintf(a.domainWay, arg)
+			}
+			return "", "", usagef("rule %q has no domain: write DOMAIN/%s, or name the domain with -d%s", arg, arg, meant)
 		}
 		return a.context.Domain, arg, nil
 	case a.domain != "" && a.domain != domain:

@@ -6,10 +6,18 @@ import (
 	"strings"
 )
 
+// withPort adds the port of a control plane to an address that is a host alone.
+func withPort(server string) string {
+	host := strings.Trim(server, "[]")
+	if host == "" || strings.Contains(host, "/") || strings.Contains(host, ":") && net.ParseIP(host) == nil {
+		return server
+	}
+	return net.JoinHostPort(host, defaultPort)
+}
+
 // checkServer refuses what gRPC would take for something else: an address without a port means 443 to it. What has a scheme
 // of its own, such as unix:/path, is gRPC's.
 func checkServer(server string) error {
-	const port = "18000" // as in defaultServer
 	host, given, err := net.SplitHostPort(server)
 	scheme, rest, _ := strings.Cut(server, "://")
 	switch {
@@ -17,12 +25,12 @@ func checkServer(server string) error {
 		return usagef("--server is empty: name the control plane as HOST:PORT")
 	case scheme == "http" || scheme == "https":
 		return usagef("--server %s: that is a URL: name the gRPC port of the control plane as HOST:PORT, such as %s",
-			server, net.JoinHostPort((&url.URL{Host: strings.TrimRight(rest, "/")}).Hostname(), port))
+			server, net.JoinHostPort((&url.URL{Host: strings.TrimRight(rest, "/")}).Hostname(), defaultPort))
 	case strings.HasPrefix(server, "unix:") || strings.Contains(server, ":///"):
 		return nil
 	case err != nil || given == "" || host == "":
 		return usagef("--server %q is not HOST:PORT, such as %s; a control plane has gRPC at port %s, unless it was told otherwise",
-			server, defaultServer, port)
+			server, defaultServer, defaultPort)
 	}
 	return nil
 }

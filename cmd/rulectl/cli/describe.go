@@ -82,6 +82,7 @@ type describedRule struct {
 }
 
 func (a *app) describeRule(ctx context.Context, arg string) error {
+	a.domainWay = "rulectl describe domain %s"
 	found, err := a.findRules(ctx, []string{arg})
 	if err != nil {
 		return err

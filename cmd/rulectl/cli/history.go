@@ -38,6 +38,7 @@ type historyItem struct {
 }
 
 func (a *app) history(ctx context.Context, rule string) error {
+	a.domainWay = "rulectl audit list -d %s"
 	domain, name, err := a.ruleName(rule)
 	if err != nil {
 		return err

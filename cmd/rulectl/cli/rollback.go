@@ -49,6 +49,7 @@ func (a *app) rollbackCommand() *cobra.Command {
 }
 
 func (a *app) rollback(ctx context.Context, rule, to string) error {
+	a.domainWay = "rulectl rollback -d %s --to-revision N"
 	version := int64(0)
 	if to != "" {
 		var err error

@@ -56,6 +56,7 @@ type app struct {
 	changing   bool
 	failure    int      // the exit code of what fails
 	newDomains []string // that were told of
+	domainWay  string   // what is meant where a domain is named in place of a rule; %s is the domain
 	lists      string   // the command that shows what there is to be named; "": get rules
 
 	flags       *pflag.FlagSet // that every command has
@@ -85,7 +86,8 @@ type app struct {
 }
 
 const (
-	defaultServer  = "127.0.0.1:18000"
+	defaultPort    = "18000"
+	defaultServer  = "127.0.0.1:" + defaultPort
 	defaultTimeout = time.Minute
 )
 
@@ -117,7 +119,7 @@ func (a *app) rootCommand() *cobra.Command {
 	flags := root.PersistentFlags()
 	a.flags = flags
 	a.contextFlag(flags)
-	flags.StringVar(&a.server, "server", server, "address of the control plane; also RULECTL_SERVER")
+	flags.StringVar(&a.server, "server", server, "address of the control plane, whose port is 18000 where none is named; also RULECTL_SERVER")
 	flags.DurationVar(&a.timeout, "timeout", defaultTimeout, "how long to wait for the control plane and, with --wait, for the sidecars")
 	flags.VarP(&a.output, "output", "o", "table, wide (more columns), json, yaml or name")
 	flags.StringVar(&a.jq, "jq", "", "print what this jq expression makes of -o json: a result a line, texts without quotes")
