@@ -78,7 +78,7 @@ func (s *Service) RollbackDomain(ctx context.Context, domain string, to int64, w
 		for _, r := range then {
 			byUID[r.UID] = r
 		}
-		p := &plan{note: fmt.Sprintf("the domain is as it was at revision %d", to)}
+		p := &plan{note: fmt.Sprintf("stable versions, exemptions and overrides are already those of revision %d", to)}
 		for _, r := range standing {
 			// It brings no version, however many there are.
 			is := Standing{Rule: r, Versions: math.MaxInt64, Revision: tx.Revision(), Now: s.now()}
