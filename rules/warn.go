@@ -20,6 +20,7 @@ const (
 	WarnRedundant = "HG0208" // never refuses: another rule is as strict
 	WarnTenfold   = "HG0209" // a limit changed ten times or more
 	WarnShard     = "HG0210" // no rule is keyed on the shard
+	WarnMethod    = "HG0211" // a method that HTTP does not have
 )
 
 // Warn returns what is suspicious about the rules of a domain, with paths "rules[3].limits[0].rate",
@@ -35,6 +36,7 @@ func Warn(d Domain, list []NamedSpec) []Problem {
 	for i := range list {
 		w.at = "rules[" + strconv.Itoa(i) + "]."
 		s := &list[i].Spec
+		w.methods(s)
 		w.client(s)
 		w.numbers(s)
 		w.segments(s)
@@ -61,6 +63,42 @@ type warner struct {
 
 func (w *warner) add(code, path, format string, args ...any) {
 	w.found = append(w.found, Problem{Code: code, Path: w.at + path, Message: fmt.Sprintf(format, args...), Warning: true})
+}
+
+// knownMethods are those of RFC 9110 and RFC 5789, and those of WebDAV.
+var knownMethods = []string{
+	"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE",
+	"COPY", "LOCK", "MKCALENDAR", "MKCOL", "MOVE", "PROPFIND", "PROPPATCH", "REPORT", "SEARCH", "UNLOCK",
+}
+
+// methods warns of those that HTTP does not have: some services have others, but most often a letter is wrong.
+func (w *warner) methods(s *Spec) {
+	for _, m := range s.Match.Method {
+		if slices.Contains(knownMethods, m) {
+			continue
+		}
+		meant := ""
+		for _, known := range knownMethods {
+			if sameLetters(m, known) {
+				meant = fmt.Sprintf("; did you mean %s?", known)
+			}
+		}
+		w.add(WarnMethod, "match.method", "%s is not among the methods of HTTP%s", m, meant)
+	}
+}
+
+// sameLetters reports that a word has the letters of another, in whatever order, or one of them is missing or too much.
+func sameLetters(word, other string) bool {
+	rest := []byte(other)
+	extra := 0
+	for i := range len(word) {
+		if at := slices.Index(rest, word[i]); at >= 0 {
+			rest = slices.Delete(rest, at, at+1)
+		} else {
+			extra++
+		}
+	}
+	return extra+len(rest) <= 1
 }
 
 // client warns of keys and plans that rest on what a client can send as it likes.
