@@ -2,8 +2,10 @@ package cli
 
 import (
 	"context"
+	_ "embed" // of errorCodes
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -15,9 +17,10 @@ import (
 func (a *app) explainCommand() *cobra.Command {
 	var schema bool
 	cmd := &cobra.Command{
-		Use:   "explain [FIELD.PATH]",
+		Use:   "explain [FIELD.PATH|CODE]",
 		Short: "Show what a field of a rule file means, or what rules mean",
-		Long: "Explain shows the schema of rule files, from the top or from a field: its type, meaning, an example and its parts.\n" +
+		Long: "Explain shows the schema of rule files, from the top or from a field: its type, meaning, an example and its parts;\n" +
+			"or what the code of a problem is about, such as HG0103.\n" +
 			"With -f it says in plain words what each rule of the files means. With --schema it prints the JSON schema, which\n" +
 			"editors take with this first line of a rule file:\n\n" +
 			"  # yaml-language-server: $schema=./ruleset.schema.json",
@@ -52,13 +55,13 @@ func (a *app) explainField(path string) error {
 		printFields(a.io.Out, root)
 		return nil
 	}
+	if about, isCode := errorCode(path); isCode {
+		_, err := fmt.Fprintf(a.io.Out, "%s: %s\n", strings.ToUpper(path), about)
+		return err
+	}
 	field, valid := rulefile.Lookup(path)
 	if valid != nil {
-		hint := "it has no parts"
-		if len(valid) > 0 {
-			hint = "known there: " + strings.Join(valid, ", ")
-		}
-		return fmt.Errorf("there is no field %q: %s", path, hint)
+		return fmt.Errorf("there is no field %q: %s", path, fieldHint(path, valid))
 	}
 	required := ""
 	if field.Required {
@@ -72,6 +75,37 @@ func (a *app) explainField(path string) error {
 		printFields(a.io.Out, field.Object)
 	}
 	return nil
+}
+
+// fieldHint says which field may be meant; those of a rule may be named without "rules.".
+func fieldHint(path string, valid []string) string {
+	if len(valid) == 0 {
+		return "it has no parts"
+	}
+	dot := strings.LastIndex(path, ".")
+	known := slices.Clone(valid)
+	if rule, wrong := rulefile.Lookup("rules"); dot < 0 && wrong == nil && rule.Object != nil {
+		for _, f := range rule.Object.Fields {
+			known = append(known, f.Name)
+		}
+	}
+	hint := "known there: " + strings.Join(valid, ", ")
+	if near := rulefile.Nearest(path[dot+1:], known); near != "" {
+		hint = fmt.Sprintf("did you mean %q? %s", path[:dot+1]+near, hint)
+	}
+	return hint
+}
+
+// errorCodes is the page of all codes, as the reference has it.
+//
+//go:embed error-codes.md
+var errorCodes string
+
+// errorCode says what a code of a problem is about; isCode is false for what is none.
+func errorCode(code string) (about string, isCode bool) {
+	_, row, isCode := strings.Cut(errorCodes, "| HG"+strings.TrimPrefix(strings.ToUpper(code), "HG")+" | ")
+	about, _, _ = strings.Cut(row, " |\n")
+	return about, isCode
 }
 
 // printMeaning breaks a text into lines of at most 100 characters.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"runtime/debug"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -27,12 +28,26 @@ func writeManual(dir string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // everybody reads manuals
 		return fmt.Errorf("make %s: %w", dir, err)
 	}
-	built := time.Unix(0, 0).UTC() // the same program writes the same pages
+	built := builtAt()
 	header := doc.GenManHeader{Section: "1", Source: "headgate", Manual: "rulectl", Date: &built}
 	if err := doc.GenManTree(tree(), &header, dir); err != nil {
 		return fmt.Errorf("write manual pages to %s: %w", dir, err)
 	}
 	return nil
+}
+
+// builtAt is when the source of this program was committed, so that the same program writes the same pages; the begin of
+// Unix time where that is not known.
+func builtAt() time.Time {
+	info, _ := debug.ReadBuildInfo()
+	if info != nil {
+		for _, s := range info.Settings {
+			if at, err := time.Parse(time.RFC3339, s.Value); s.Key == "vcs.time" && err == nil {
+				return at
+			}
+		}
+	}
+	return time.Unix(0, 0).UTC()
 }
 
 // tree is the tree of commands as it is in every environment.

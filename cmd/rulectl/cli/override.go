@@ -155,7 +155,7 @@ func (a *app) listOverrides(ctx context.Context, rule string, f *overrideFlags) 
 		header: []string{"KEY", "LIMIT", "RATE", "UNTIL", "LEFT"},
 		row: func(o *adminpb.Override, _ bool) []string {
 			until := o.GetUntil().AsTime()
-			return []string{o.GetKey(), o.GetLimit(), o.GetRate(), when(until), left(until, time.Now())}
+			return []string{shortID(o.GetKey()), o.GetLimit(), o.GetRate(), when(until), left(until, time.Now())}
 		},
 		item: func(o *adminpb.Override) any { return newOverrideItem(o) },
 		none: func() { a.tell("no overrides of %s/%s; make one with: rulectl override set", domain, name) },

@@ -151,9 +151,9 @@ func (a *app) reportMissing(w *wait, interrupted bool) {
 		oneLine(w.domain), acked, count(total, "sidecar"), w.revision, end, w.goneText())
 	var rows [][]string
 	for _, n := range w.missing() {
-		rows = append(rows, []string{n.GetId(), stateText(n), number(n.GetAcked()), number(w.revision), why(n, w.revision, time.Now())})
+		rows = append(rows, []string{n.GetId(), stateText(n), number(w.revision), number(n.GetAcked()), why(n, w.revision, time.Now())})
 	}
-	fmt.Fprint(a.io.Err, renderTable([]string{"NODE", "STATUS", "RUNNING", "WANTED", "WHY"}, rows, "RUNNING", "WANTED"))
+	fmt.Fprint(a.io.Err, renderTable([]string{"NODE", "STATUS", "WANTED", "RUNNING", "WHY"}, rows, "WANTED", "RUNNING"))
 }
 
 func (w *wait) goneText() string {

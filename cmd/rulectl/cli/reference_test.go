@@ -33,6 +33,7 @@ func TestReferencePagesAreWhatTheProgramSays(t *testing.T) {
 	} {
 		compareFile(t, filepath.Join(root, "deploy", "reference", name), text)
 	}
+	compareFile(t, "error-codes.md", errorCodesPage(t)) // which explain has within it
 }
 
 // each calls do with every command that is shown, in order.

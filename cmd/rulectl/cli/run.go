@@ -127,8 +127,12 @@ func (a *app) rootCommand() *cobra.Command {
 	flags.BoolVar(&a.noColor, "no-color", false, "print without colours; also NO_COLOR=1")
 	a.proof.flags(flags, a.io.Getenv)
 	// Whoever needs help in a hurry needs an example: it comes first, and once.
-	root.SetUsageTemplate(strings.Replace(root.UsageTemplate(), "{{if .HasExample}}\n\nExamples:\n{{.Example}}{{end}}", "", 1))
-	root.SetHelpTemplate("{{if .HasExample}}{{.Example}}\n\n{{end}}" + root.HelpTemplate())
+	// The flags that all have are behind it: a dozen of them hide those that are the command's own.
+	root.SetUsageTemplate(strings.NewReplacer(
+		"{{if .HasExample}}\n\nExamples:\n{{.Example}}{{end}}", "",
+		"\n\nGlobal Flags:\n{{.InheritedFlags.FlagUsages | trimTrailingWhitespaces}}", "\n\nFlags that every command has: rulectl options",
+	).Replace(root.UsageTemplate()))
+	root.SetHelpTemplate("{{if .HasExample}}Examples:\n{{.Example}}\n\n{{end}}" + root.HelpTemplate())
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{flagError(err)} })
 
 	root.AddGroup(&cobra.Group{ID: groupAuthor, Title: "Write rules (no server needed):"},
@@ -140,7 +144,7 @@ func (a *app) rootCommand() *cobra.Command {
 		a.rollbackCommand(), a.diffCommand(), a.deleteCommand(), a.freezeCommand(), a.unfreezeCommand(), a.overrideCommand())
 	root.AddCommand(a.getCommand(), a.describeCommand(), a.rolloutCommand(), a.inspectCommand(), a.historyCommand(), a.auditCommand(), a.sidecarCommand(), a.watchCommand(), a.alertCommand())
 	root.AddCommand(a.tokenCommand(), a.whoamiCommand(), a.loginCommand(), a.logoutCommand(), a.configCommand(), a.doctorCommand(),
-		a.versionCommand(), a.manCommand(), exitCodesTopic())
+		a.versionCommand(), a.manCommand(), a.optionsCommand(), exitCodesTopic())
 	root.SetHelpCommandGroupID(groupSelf)
 	root.SetCompletionCommandGroupID(groupSelf)
 	a.complete(root)

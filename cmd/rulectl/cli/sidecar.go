@@ -75,10 +75,13 @@ func nodeRow(n *adminpb.Node, wide bool) []string {
 		age(time.Since(n.GetSeen().AsTime())) + " ago", n.GetProgram(),
 	}
 	if wide {
-		row = append(row, number(n.GetSent()), number(n.GetNacked()), strconv.Itoa(int(n.GetLevel())), n.GetLineage())
+		row = append(row, number(n.GetSent()), number(n.GetNacked()), strconv.Itoa(int(n.GetLevel())), shortID(n.GetLineage()))
 	}
 	return row
 }
+
+// shortID is the begin of an id, which tells it from others, and by which adopt finds a history.
+func shortID(id string) string { return id[:min(len(id), 12)] }
 
 type nodeItem struct {
 	Node    string `json:"node"`

@@ -95,7 +95,7 @@ func (a *app) describeSidecar(ctx context.Context, id string) error {
 	for i, n := range nodes {
 		rows[i] = []string{
 			n.GetDomain(), stateText(n), number(n.GetWanted()), number(n.GetSent()), number(n.GetAcked()), number(n.GetNacked()),
-			strconv.Itoa(int(n.GetLevel())), n.GetLineage(),
+			strconv.Itoa(int(n.GetLevel())), shortID(n.GetLineage()),
 		}
 	}
 	newest := slices.MaxFunc(nodes, func(a, b *adminpb.Node) int { return a.GetSeen().AsTime().Compare(b.GetSeen().AsTime()) })

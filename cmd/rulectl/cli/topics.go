@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"fmt"
 	"strings"
 
@@ -21,6 +22,20 @@ var exitCodes = []struct {
 	{exitGuarded, "stopped by a guard: nothing was changed, and the text says how to say that it is meant"},
 	{HungUp, "its terminal was closed; a change may or may not be stored"},
 	{exitInterrupted, "interrupted; a change may or may not be stored"},
+}
+
+// optionsCommand is `rulectl options`, as kubectl has it.
+func (a *app) optionsCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:     "options",
+		Short:   "Show the flags that every command has",
+		GroupID: groupSelf,
+		Args:    cobra.NoArgs,
+		RunE: a.run(func(context.Context, []string) error {
+			_, err := fmt.Fprintf(a.io.Out, "Flags that every command has:\n\n%s", a.flags.FlagUsages())
+			return err
+		}),
+	}
 }
 
 // exitCodesTopic is the text of `rulectl help exit-codes`.
