@@ -251,8 +251,9 @@ func (d *diagnosis) fleet(nodes []*adminpb.Node, domains []*adminpb.Domain) {
 		silent := left(d.now, n.GetSeen().AsTime())
 		switch n.GetState() {
 		case stateSynced:
-			synced++
-			if unruled(n) {
+			if !unruled(n) {
+				synced++
+			} else {
 				d.add("sidecar", warning, fmt.Sprintf("%s limits nothing: there is no domain %s%s", name, n.GetDomain(), orDidYouMean(n.GetDomain(), domains)),
 					"mend its --domain, or make the domain's first rule: rulectl apply -f FILE")
 			}

@@ -94,7 +94,11 @@ func (a *app) inspect(ctx context.Context, rule string, f *inspectFlags) error {
 		form.Set("ip", f.ip)
 	}
 	var in inspection
-	if err := a.askSidecar(ctx, f.sidecar, http.MethodPost, "/inspect", form, &in); err != nil {
+	err = a.askSidecar(ctx, f.sidecar, http.MethodPost, "/inspect", form, &in)
+	switch {
+	case err != nil && len(f.key) == 0 && strings.Contains(err.Error(), " values for a key of "):
+		return fmt.Errorf("%w; name the value of each with --key", err)
+	case err != nil:
 		return err
 	}
 	if err := f.refuseNamed(in.sources()); err != nil {

@@ -176,6 +176,8 @@ func (o *opsPort) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // inspected answers as the inspect door does.
 func inspected(w http.ResponseWriter, r *http.Request, fail func(int, string)) {
 	switch r.PostForm.Get("rule") {
+	case "keyed":
+		fail(http.StatusBadRequest, "invalid: 0 values for a key of 1 parts: header:x-api-key")
 	case "gone":
 		fail(http.StatusNotFound, `not found: rule "gone" is not in force here`)
 	case "away":
