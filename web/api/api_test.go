@@ -25,8 +25,8 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func setup(t *testing.T) (*api.Server, *rollouttest.Memory) {
 	t.Helper()
-	m := rollouttest.New()
-	return api.NewServer(rollout.NewService(m, time.Now), api.Options{Program: "controlplane test", Alerts: m}), m
+	s, c := setupCounts(t)
+	return s, c.ledger
 }
 
 // anybody is the context of a call where nobody is asked who they are.

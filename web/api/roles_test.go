@@ -119,6 +119,22 @@ func TestRoles(t *testing.T) {
 			_, err := s.ListNodes(ctx, &adminpb.ListNodesRequest{Domain: domain})
 			return err
 		}},
+		"stats": {access.Viewer, func(ctx context.Context, s *api.Server, domain string) error {
+			_, err := s.Stats(ctx, &adminpb.StatsRequest{Domain: domain})
+			return err
+		}},
+		"top": {access.Viewer, func(ctx context.Context, s *api.Server, domain string) error {
+			_, err := s.Top(ctx, &adminpb.TopRequest{Domain: domain, Rule: "x"})
+			return err
+		}},
+		"lookup": {access.Viewer, func(ctx context.Context, s *api.Server, domain string) error {
+			_, err := s.Lookup(ctx, &adminpb.LookupRequest{Domain: domain, Key: []string{"192.0.2.1"}})
+			return err
+		}},
+		"lookup by reference": {access.Viewer, func(ctx context.Context, s *api.Server, domain string) error {
+			_, err := s.Lookup(ctx, &adminpb.LookupRequest{Domain: domain, Reference: "ABC"})
+			return err
+		}},
 		"await": {access.Viewer, func(ctx context.Context, s *api.Server, domain string) error {
 			return s.Await(&adminpb.AwaitRequest{Domain: domain, Revision: 1}, awaiting{ctx: ctx, sent: make(chan *adminpb.AwaitResponse, 9)})
 		}},

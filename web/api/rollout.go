@@ -114,17 +114,20 @@ const (
 	roleEarlier   = "earlier"
 )
 
-func countsMessage(r *rules.Rule, v *rollout.VersionCounts) *adminpb.VersionCounts {
-	role := roleEarlier
+func roleOf(r *rules.Rule, version int64) string {
 	switch {
-	case r.Candidate != nil && r.Candidate.Number == v.Version:
-		role = roleCandidate
-	case r.Stable != nil && r.Stable.Number == v.Version:
-		role = roleStable
+	case r.Candidate != nil && r.Candidate.Number == version:
+		return roleCandidate
+	case r.Stable != nil && r.Stable.Number == version:
+		return roleStable
 	}
+	return roleEarlier
+}
+
+func countsMessage(r *rules.Rule, v *rollout.VersionCounts) *adminpb.VersionCounts {
 	would, _ := v.Counts.WouldRefuse()
 	return &adminpb.VersionCounts{
-		Version: v.Version, Role: role, Bound: v.Counts.Bound(), Refused: v.Counts.Refusals(), Judged: v.Counts.Judged(), WouldRefuse: would,
+		Version: v.Version, Role: roleOf(r, v.Version), Bound: v.Counts.Bound(), Refused: v.Counts.Refusals(), Judged: v.Counts.Judged(), WouldRefuse: would,
 	}
 }
 

@@ -34,9 +34,11 @@ type Server struct {
 	options Options
 }
 
-// Options are what a server needs beside the use cases. Without Alerts there are none.
+// Options are what a server needs beside the use cases. Without Alerts there are none, and without Tallies nothing is
+// counted.
 type Options struct {
 	Program  string // the version that WhoAmI tells
+	Tallies  Tallies
 	Alerts   Alerts
 	Notifier Tester
 }

@@ -80,7 +80,7 @@ func (a *App) serveGRPC(door *auth.Authenticator, service *rollout.Service, reg 
 	a.grpc = grpc.NewServer(options...)
 	push.Register(a.streams, a.grpc, a.cache, a.fleet)
 	a.reports.Register(a.streams, a.grpc)
-	adminpb.RegisterAdminServiceServer(a.grpc, api.NewServer(service, api.Options{Program: Version(), Alerts: a.store, Notifier: a.notifier}))
+	adminpb.RegisterAdminServiceServer(a.grpc, api.NewServer(service, api.Options{Program: Version(), Tallies: a.store, Alerts: a.store, Notifier: a.notifier}))
 	grpc_health_v1.RegisterHealthServer(a.grpc, health.NewServer())
 	reflection.Register(a.grpc)
 	return nil

@@ -5673,6 +5673,1571 @@ func (*RevokeCredentialResponse) Descriptor() ([]byte, []int) {
 	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{84}
 }
 
+type StatsRequest struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Domain string                 `protobuf:"bytes,1,opt,name=domain,proto3" json:"domain,omitempty"`
+	// "" for all rules of the domain as they stand.
+	Rule string `protobuf:"bytes,2,opt,name=rule,proto3" json:"rule,omitempty"`
+	// From the begin of a step; absent: an hour before to. Of what is older than 400 days nothing is known.
+	From *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=from,proto3" json:"from,omitempty"`
+	// Absent: now.
+	To *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=to,proto3" json:"to,omitempty"`
+	// The least length of a step. It is longer where counts are no longer kept so finely, and where there would be more than
+	// 400 steps; of a domain, 30.
+	Step          *durationpb.Duration `protobuf:"bytes,5,opt,name=step,proto3" json:"step,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StatsRequest) Reset() {
+	*x = StatsRequest{}
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[85]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StatsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StatsRequest) ProtoMessage() {}
+
+func (x *StatsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[85]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StatsRequest.ProtoReflect.Descriptor instead.
+func (*StatsRequest) Descriptor() ([]byte, []int) {
+	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{85}
+}
+
+func (x *StatsRequest) GetDomain() string {
+	if x != nil {
+		return x.Domain
+	}
+	return ""
+}
+
+func (x *StatsRequest) GetRule() string {
+	if x != nil {
+		return x.Rule
+	}
+	return ""
+}
+
+func (x *StatsRequest) GetFrom() *timestamppb.Timestamp {
+	if x != nil {
+		return x.From
+	}
+	return nil
+}
+
+func (x *StatsRequest) GetTo() *timestamppb.Timestamp {
+	if x != nil {
+		return x.To
+	}
+	return nil
+}
+
+func (x *StatsRequest) GetStep() *durationpb.Duration {
+	if x != nil {
+		return x.Step
+	}
+	return nil
+}
+
+type StatsResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// What was looked at.
+	From *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=from,proto3" json:"from,omitempty"`
+	To   *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=to,proto3" json:"to,omitempty"`
+	Step *durationpb.Duration   `protobuf:"bytes,3,opt,name=step,proto3" json:"step,omitempty"`
+	// Those that met a request, by rule and number. Of a domain, the 1000 that refused most, or would have.
+	Versions []*VersionStats `protobuf:"bytes,4,rep,name=versions,proto3" json:"versions,omitempty"`
+	// How many versions are left out.
+	LeftOut int32 `protobuf:"varint,5,opt,name=left_out,json=leftOut,proto3" json:"left_out,omitempty"`
+	// The requests of the domain; absent where one rule was asked for.
+	Requests      *DomainStats     `protobuf:"bytes,6,opt,name=requests,proto3" json:"requests,omitempty"`
+	Missing       []*MissingCounts `protobuf:"bytes,7,rep,name=missing,proto3" json:"missing,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StatsResponse) Reset() {
+	*x = StatsResponse{}
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[86]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StatsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StatsResponse) ProtoMessage() {}
+
+func (x *StatsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[86]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StatsResponse.ProtoReflect.Descriptor instead.
+func (*StatsResponse) Descriptor() ([]byte, []int) {
+	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{86}
+}
+
+func (x *StatsResponse) GetFrom() *timestamppb.Timestamp {
+	if x != nil {
+		return x.From
+	}
+	return nil
+}
+
+func (x *StatsResponse) GetTo() *timestamppb.Timestamp {
+	if x != nil {
+		return x.To
+	}
+	return nil
+}
+
+func (x *StatsResponse) GetStep() *durationpb.Duration {
+	if x != nil {
+		return x.Step
+	}
+	return nil
+}
+
+func (x *StatsResponse) GetVersions() []*VersionStats {
+	if x != nil {
+		return x.Versions
+	}
+	return nil
+}
+
+func (x *StatsResponse) GetLeftOut() int32 {
+	if x != nil {
+		return x.LeftOut
+	}
+	return 0
+}
+
+func (x *StatsResponse) GetRequests() *DomainStats {
+	if x != nil {
+		return x.Requests
+	}
+	return nil
+}
+
+func (x *StatsResponse) GetMissing() []*MissingCounts {
+	if x != nil {
+		return x.Missing
+	}
+	return nil
+}
+
+type VersionStats struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Rule    string                 `protobuf:"bytes,1,opt,name=rule,proto3" json:"rule,omitempty"`
+	Version int64                  `protobuf:"varint,2,opt,name=version,proto3" json:"version,omitempty"`
+	// stable, candidate or earlier.
+	Role  string          `protobuf:"bytes,3,opt,name=role,proto3" json:"role,omitempty"`
+	Total *VersionFigures `protobuf:"bytes,4,opt,name=total,proto3" json:"total,omitempty"`
+	// Refused for each limit; absent where the version's spec is not in force any more.
+	Limits []*LimitRefusals `protobuf:"bytes,5,rep,name=limits,proto3" json:"limits,omitempty"`
+	// Each absent where it is of no request. Refused is of those it decided; would refuse, and alone, of those it judged.
+	Refused          *Interval `protobuf:"bytes,6,opt,name=refused,proto3" json:"refused,omitempty"`
+	WouldRefuse      *Interval `protobuf:"bytes,7,opt,name=would_refuse,json=wouldRefuse,proto3" json:"would_refuse,omitempty"`
+	WouldRefuseAlone *Interval `protobuf:"bytes,8,opt,name=would_refuse_alone,json=wouldRefuseAlone,proto3" json:"would_refuse_alone,omitempty"`
+	// Newly less no longer refused, of those that it judged beside a binding version.
+	Difference *Interval `protobuf:"bytes,9,opt,name=difference,proto3" json:"difference,omitempty"`
+	// Steps without a request are not there.
+	Points        []*VersionPoint `protobuf:"bytes,10,rep,name=points,proto3" json:"points,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *VersionStats) Reset() {
+	*x = VersionStats{}
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[87]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *VersionStats) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*VersionStats) ProtoMessage() {}
+
+func (x *VersionStats) ProtoReflect() protoreflect.Message {
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[87]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use VersionStats.ProtoReflect.Descriptor instead.
+func (*VersionStats) Descriptor() ([]byte, []int) {
+	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{87}
+}
+
+func (x *VersionStats) GetRule() string {
+	if x != nil {
+		return x.Rule
+	}
+	return ""
+}
+
+func (x *VersionStats) GetVersion() int64 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
+}
+
+func (x *VersionStats) GetRole() string {
+	if x != nil {
+		return x.Role
+	}
+	return ""
+}
+
+func (x *VersionStats) GetTotal() *VersionFigures {
+	if x != nil {
+		return x.Total
+	}
+	return nil
+}
+
+func (x *VersionStats) GetLimits() []*LimitRefusals {
+	if x != nil {
+		return x.Limits
+	}
+	return nil
+}
+
+func (x *VersionStats) GetRefused() *Interval {
+	if x != nil {
+		return x.Refused
+	}
+	return nil
+}
+
+func (x *VersionStats) GetWouldRefuse() *Interval {
+	if x != nil {
+		return x.WouldRefuse
+	}
+	return nil
+}
+
+func (x *VersionStats) GetWouldRefuseAlone() *Interval {
+	if x != nil {
+		return x.WouldRefuseAlone
+	}
+	return nil
+}
+
+func (x *VersionStats) GetDifference() *Interval {
+	if x != nil {
+		return x.Difference
+	}
+	return nil
+}
+
+func (x *VersionStats) GetPoints() []*VersionPoint {
+	if x != nil {
+		return x.Points
+	}
+	return nil
+}
+
+// VersionFigures are requests of one version, each once per key.
+type VersionFigures struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Matched int64                  `protobuf:"varint,1,opt,name=matched,proto3" json:"matched,omitempty"`
+	// Of those that it decided. Refused is by its limits, or for a value that is missing.
+	Decided        int64 `protobuf:"varint,2,opt,name=decided,proto3" json:"decided,omitempty"`
+	Allowed        int64 `protobuf:"varint,3,opt,name=allowed,proto3" json:"allowed,omitempty"`
+	Refused        int64 `protobuf:"varint,4,opt,name=refused,proto3" json:"refused,omitempty"`
+	RefusedByOther int64 `protobuf:"varint,5,opt,name=refused_by_other,json=refusedByOther,proto3" json:"refused_by_other,omitempty"`
+	FailedOpen     int64 `protobuf:"varint,6,opt,name=failed_open,json=failedOpen,proto3" json:"failed_open,omitempty"`
+	FailedClosed   int64 `protobuf:"varint,7,opt,name=failed_closed,json=failedClosed,proto3" json:"failed_closed,omitempty"`
+	LocalAllowed   int64 `protobuf:"varint,8,opt,name=local_allowed,json=localAllowed,proto3" json:"local_allowed,omitempty"`
+	LocalRefused   int64 `protobuf:"varint,9,opt,name=local_refused,json=localRefused,proto3" json:"local_refused,omitempty"`
+	// Of those that it only judged. Of the shared would-be refusals another rule refused the request too: with any, what
+	// would be is an estimate.
+	Judged            int64 `protobuf:"varint,10,opt,name=judged,proto3" json:"judged,omitempty"`
+	WouldAllow        int64 `protobuf:"varint,11,opt,name=would_allow,json=wouldAllow,proto3" json:"would_allow,omitempty"`
+	WouldRefuse       int64 `protobuf:"varint,12,opt,name=would_refuse,json=wouldRefuse,proto3" json:"would_refuse,omitempty"`
+	WouldRefuseShared int64 `protobuf:"varint,13,opt,name=would_refuse_shared,json=wouldRefuseShared,proto3" json:"would_refuse_shared,omitempty"`
+	// Against the binding version of the rule: that one allowed, or refused. Compared are those that it judged beside one.
+	Compared        int64 `protobuf:"varint,14,opt,name=compared,proto3" json:"compared,omitempty"`
+	NewlyRefused    int64 `protobuf:"varint,15,opt,name=newly_refused,json=newlyRefused,proto3" json:"newly_refused,omitempty"`
+	NoLongerRefused int64 `protobuf:"varint,16,opt,name=no_longer_refused,json=noLongerRefused,proto3" json:"no_longer_refused,omitempty"`
+	// The store did not answer, so it is not known what it would have said.
+	Unknown       int64 `protobuf:"varint,17,opt,name=unknown,proto3" json:"unknown,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *VersionFigures) Reset() {
+	*x = VersionFigures{}
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[88]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *VersionFigures) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*VersionFigures) ProtoMessage() {}
+
+func (x *VersionFigures) ProtoReflect() protoreflect.Message {
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[88]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use VersionFigures.ProtoReflect.Descriptor instead.
+func (*VersionFigures) Descriptor() ([]byte, []int) {
+	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{88}
+}
+
+func (x *VersionFigures) GetMatched() int64 {
+	if x != nil {
+		return x.Matched
+	}
+	return 0
+}
+
+func (x *VersionFigures) GetDecided() int64 {
+	if x != nil {
+		return x.Decided
+	}
+	return 0
+}
+
+func (x *VersionFigures) GetAllowed() int64 {
+	if x != nil {
+		return x.Allowed
+	}
+	return 0
+}
+
+func (x *VersionFigures) GetRefused() int64 {
+	if x != nil {
+		return x.Refused
+	}
+	return 0
+}
+
+func (x *VersionFigures) GetRefusedByOther() int64 {
+	if x != nil {
+		return x.RefusedByOther
+	}
+	return 0
+}
+
+func (x *VersionFigures) GetFailedOpen() int64 {
+	if x != nil {
+		return x.FailedOpen
+	}
+	return 0
+}
+
+func (x *VersionFigures) GetFailedClosed() int64 {
+	if x != nil {
+		return x.FailedClosed
+	}
+	return 0
+}
+
+func (x *VersionFigures) GetLocalAllowed() int64 {
+	if x != nil {
+		return x.LocalAllowed
+	}
+	return 0
+}
+
+func (x *VersionFigures) GetLocalRefused() int64 {
+	if x != nil {
+		return x.LocalRefused
+	}
+	return 0
+}
+
+func (x *VersionFigures) GetJudged() int64 {
+	if x != nil {
+		return x.Judged
+	}
+	return 0
+}
+
+func (x *VersionFigures) GetWouldAllow() int64 {
+	if x != nil {
+		return x.WouldAllow
+	}
+	return 0
+}
+
+func (x *VersionFigures) GetWouldRefuse() int64 {
+	if x != nil {
+		return x.WouldRefuse
+	}
+	return 0
+}
+
+func (x *VersionFigures) GetWouldRefuseShared() int64 {
+	if x != nil {
+		return x.WouldRefuseShared
+	}
+	return 0
+}
+
+func (x *VersionFigures) GetCompared() int64 {
+	if x != nil {
+		return x.Compared
+	}
+	return 0
+}
+
+func (x *VersionFigures) GetNewlyRefused() int64 {
+	if x != nil {
+		return x.NewlyRefused
+	}
+	return 0
+}
+
+func (x *VersionFigures) GetNoLongerRefused() int64 {
+	if x != nil {
+		return x.NoLongerRefused
+	}
+	return 0
+}
+
+func (x *VersionFigures) GetUnknown() int64 {
+	if x != nil {
+		return x.Unknown
+	}
+	return 0
+}
+
+type VersionPoint struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Start         *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=start,proto3" json:"start,omitempty"`
+	Figures       *VersionFigures        `protobuf:"bytes,2,opt,name=figures,proto3" json:"figures,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *VersionPoint) Reset() {
+	*x = VersionPoint{}
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[89]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *VersionPoint) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*VersionPoint) ProtoMessage() {}
+
+func (x *VersionPoint) ProtoReflect() protoreflect.Message {
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[89]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use VersionPoint.ProtoReflect.Descriptor instead.
+func (*VersionPoint) Descriptor() ([]byte, []int) {
+	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{89}
+}
+
+func (x *VersionPoint) GetStart() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Start
+	}
+	return nil
+}
+
+func (x *VersionPoint) GetFigures() *VersionFigures {
+	if x != nil {
+		return x.Figures
+	}
+	return nil
+}
+
+type LimitRefusals struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// From 1; 0: no limit refused, but a value of the key was missing or given twice.
+	Number int32 `protobuf:"varint,1,opt,name=number,proto3" json:"number,omitempty"`
+	// "" where the rule has only one.
+	Name          string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	Refused       int64  `protobuf:"varint,3,opt,name=refused,proto3" json:"refused,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LimitRefusals) Reset() {
+	*x = LimitRefusals{}
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[90]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LimitRefusals) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LimitRefusals) ProtoMessage() {}
+
+func (x *LimitRefusals) ProtoReflect() protoreflect.Message {
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[90]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LimitRefusals.ProtoReflect.Descriptor instead.
+func (*LimitRefusals) Descriptor() ([]byte, []int) {
+	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{90}
+}
+
+func (x *LimitRefusals) GetNumber() int32 {
+	if x != nil {
+		return x.Number
+	}
+	return 0
+}
+
+func (x *LimitRefusals) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *LimitRefusals) GetRefused() int64 {
+	if x != nil {
+		return x.Refused
+	}
+	return 0
+}
+
+type DomainStats struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Total         *DomainFigures         `protobuf:"bytes,1,opt,name=total,proto3" json:"total,omitempty"`
+	Points        []*DomainPoint         `protobuf:"bytes,2,rep,name=points,proto3" json:"points,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DomainStats) Reset() {
+	*x = DomainStats{}
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[91]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DomainStats) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DomainStats) ProtoMessage() {}
+
+func (x *DomainStats) ProtoReflect() protoreflect.Message {
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[91]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DomainStats.ProtoReflect.Descriptor instead.
+func (*DomainStats) Descriptor() ([]byte, []int) {
+	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{91}
+}
+
+func (x *DomainStats) GetTotal() *DomainFigures {
+	if x != nil {
+		return x.Total
+	}
+	return nil
+}
+
+func (x *DomainStats) GetPoints() []*DomainPoint {
+	if x != nil {
+		return x.Points
+	}
+	return nil
+}
+
+type DomainFigures struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Allowed       int64                  `protobuf:"varint,1,opt,name=allowed,proto3" json:"allowed,omitempty"`
+	Refused       int64                  `protobuf:"varint,2,opt,name=refused,proto3" json:"refused,omitempty"`
+	Exempt        int64                  `protobuf:"varint,3,opt,name=exempt,proto3" json:"exempt,omitempty"`
+	Unmatched     int64                  `protobuf:"varint,4,opt,name=unmatched,proto3" json:"unmatched,omitempty"`
+	Malformed     int64                  `protobuf:"varint,5,opt,name=malformed,proto3" json:"malformed,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DomainFigures) Reset() {
+	*x = DomainFigures{}
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[92]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DomainFigures) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DomainFigures) ProtoMessage() {}
+
+func (x *DomainFigures) ProtoReflect() protoreflect.Message {
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[92]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DomainFigures.ProtoReflect.Descriptor instead.
+func (*DomainFigures) Descriptor() ([]byte, []int) {
+	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{92}
+}
+
+func (x *DomainFigures) GetAllowed() int64 {
+	if x != nil {
+		return x.Allowed
+	}
+	return 0
+}
+
+func (x *DomainFigures) GetRefused() int64 {
+	if x != nil {
+		return x.Refused
+	}
+	return 0
+}
+
+func (x *DomainFigures) GetExempt() int64 {
+	if x != nil {
+		return x.Exempt
+	}
+	return 0
+}
+
+func (x *DomainFigures) GetUnmatched() int64 {
+	if x != nil {
+		return x.Unmatched
+	}
+	return 0
+}
+
+func (x *DomainFigures) GetMalformed() int64 {
+	if x != nil {
+		return x.Malformed
+	}
+	return 0
+}
+
+type DomainPoint struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Start         *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=start,proto3" json:"start,omitempty"`
+	Figures       *DomainFigures         `protobuf:"bytes,2,opt,name=figures,proto3" json:"figures,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DomainPoint) Reset() {
+	*x = DomainPoint{}
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[93]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DomainPoint) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DomainPoint) ProtoMessage() {}
+
+func (x *DomainPoint) ProtoReflect() protoreflect.Message {
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[93]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DomainPoint.ProtoReflect.Descriptor instead.
+func (*DomainPoint) Descriptor() ([]byte, []int) {
+	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{93}
+}
+
+func (x *DomainPoint) GetStart() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Start
+	}
+	return nil
+}
+
+func (x *DomainPoint) GetFigures() *DomainFigures {
+	if x != nil {
+		return x.Figures
+	}
+	return nil
+}
+
+// MissingCounts is a span of which a sidecar's counts will never come: figures of it are too small.
+type MissingCounts struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// "" of a sidecar that is forgotten.
+	Node          string                 `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	From          *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=from,proto3" json:"from,omitempty"`
+	To            *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=to,proto3" json:"to,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MissingCounts) Reset() {
+	*x = MissingCounts{}
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[94]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MissingCounts) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MissingCounts) ProtoMessage() {}
+
+func (x *MissingCounts) ProtoReflect() protoreflect.Message {
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[94]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MissingCounts.ProtoReflect.Descriptor instead.
+func (*MissingCounts) Descriptor() ([]byte, []int) {
+	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{94}
+}
+
+func (x *MissingCounts) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+func (x *MissingCounts) GetFrom() *timestamppb.Timestamp {
+	if x != nil {
+		return x.From
+	}
+	return nil
+}
+
+func (x *MissingCounts) GetTo() *timestamppb.Timestamp {
+	if x != nil {
+		return x.To
+	}
+	return nil
+}
+
+type TopRequest struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Domain string                 `protobuf:"bytes,1,opt,name=domain,proto3" json:"domain,omitempty"`
+	Rule   string                 `protobuf:"bytes,2,opt,name=rule,proto3" json:"rule,omitempty"`
+	// How far back; absent: 15 minutes. At most 8 days.
+	Since *durationpb.Duration `protobuf:"bytes,3,opt,name=since,proto3" json:"since,omitempty"`
+	// At most that many keys of each version; 0 is 20, and more than 128 is 128.
+	Limit         int32 `protobuf:"varint,4,opt,name=limit,proto3" json:"limit,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TopRequest) Reset() {
+	*x = TopRequest{}
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[95]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TopRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TopRequest) ProtoMessage() {}
+
+func (x *TopRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[95]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TopRequest.ProtoReflect.Descriptor instead.
+func (*TopRequest) Descriptor() ([]byte, []int) {
+	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{95}
+}
+
+func (x *TopRequest) GetDomain() string {
+	if x != nil {
+		return x.Domain
+	}
+	return ""
+}
+
+func (x *TopRequest) GetRule() string {
+	if x != nil {
+		return x.Rule
+	}
+	return ""
+}
+
+func (x *TopRequest) GetSince() *durationpb.Duration {
+	if x != nil {
+		return x.Since
+	}
+	return nil
+}
+
+func (x *TopRequest) GetLimit() int32 {
+	if x != nil {
+		return x.Limit
+	}
+	return 0
+}
+
+type TopResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// What was looked at: closed windows, which lag by ten seconds or a little more.
+	From *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=from,proto3" json:"from,omitempty"`
+	To   *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=to,proto3" json:"to,omitempty"`
+	// Those that refused a request or would have, the newest first.
+	Versions      []*VersionKeys   `protobuf:"bytes,3,rep,name=versions,proto3" json:"versions,omitempty"`
+	Missing       []*MissingCounts `protobuf:"bytes,4,rep,name=missing,proto3" json:"missing,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TopResponse) Reset() {
+	*x = TopResponse{}
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[96]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TopResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TopResponse) ProtoMessage() {}
+
+func (x *TopResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[96]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TopResponse.ProtoReflect.Descriptor instead.
+func (*TopResponse) Descriptor() ([]byte, []int) {
+	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{96}
+}
+
+func (x *TopResponse) GetFrom() *timestamppb.Timestamp {
+	if x != nil {
+		return x.From
+	}
+	return nil
+}
+
+func (x *TopResponse) GetTo() *timestamppb.Timestamp {
+	if x != nil {
+		return x.To
+	}
+	return nil
+}
+
+func (x *TopResponse) GetVersions() []*VersionKeys {
+	if x != nil {
+		return x.Versions
+	}
+	return nil
+}
+
+func (x *TopResponse) GetMissing() []*MissingCounts {
+	if x != nil {
+		return x.Missing
+	}
+	return nil
+}
+
+type VersionKeys struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Version int64                  `protobuf:"varint,1,opt,name=version,proto3" json:"version,omitempty"`
+	Role    string                 `protobuf:"bytes,2,opt,name=role,proto3" json:"role,omitempty"`
+	// The most affected first.
+	Keys []*TopKey `protobuf:"bytes,3,rep,name=keys,proto3" json:"keys,omitempty"`
+	// About how many keys were affected.
+	Distinct int64 `protobuf:"varint,4,opt,name=distinct,proto3" json:"distinct,omitempty"`
+	// Requests that were refused by the version, and would have been, whatever the key.
+	Refused     int64 `protobuf:"varint,5,opt,name=refused,proto3" json:"refused,omitempty"`
+	WouldRefuse int64 `protobuf:"varint,6,opt,name=would_refuse,json=wouldRefuse,proto3" json:"would_refuse,omitempty"`
+	// Of those another rule refused so many too: with any, what would be refused is an estimate.
+	WouldRefuseShared int64 `protobuf:"varint,7,opt,name=would_refuse_shared,json=wouldRefuseShared,proto3" json:"would_refuse_shared,omitempty"`
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
+}
+
+func (x *VersionKeys) Reset() {
+	*x = VersionKeys{}
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[97]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *VersionKeys) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*VersionKeys) ProtoMessage() {}
+
+func (x *VersionKeys) ProtoReflect() protoreflect.Message {
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[97]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use VersionKeys.ProtoReflect.Descriptor instead.
+func (*VersionKeys) Descriptor() ([]byte, []int) {
+	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{97}
+}
+
+func (x *VersionKeys) GetVersion() int64 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
+}
+
+func (x *VersionKeys) GetRole() string {
+	if x != nil {
+		return x.Role
+	}
+	return ""
+}
+
+func (x *VersionKeys) GetKeys() []*TopKey {
+	if x != nil {
+		return x.Keys
+	}
+	return nil
+}
+
+func (x *VersionKeys) GetDistinct() int64 {
+	if x != nil {
+		return x.Distinct
+	}
+	return 0
+}
+
+func (x *VersionKeys) GetRefused() int64 {
+	if x != nil {
+		return x.Refused
+	}
+	return 0
+}
+
+func (x *VersionKeys) GetWouldRefuse() int64 {
+	if x != nil {
+		return x.WouldRefuse
+	}
+	return 0
+}
+
+func (x *VersionKeys) GetWouldRefuseShared() int64 {
+	if x != nil {
+		return x.WouldRefuseShared
+	}
+	return 0
+}
+
+type TopKey struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Hashed values as "#" and a short keyed hash, others masked.
+	Label string `protobuf:"bytes,1,opt,name=label,proto3" json:"label,omitempty"`
+	// The keyed hash by which refusals name it.
+	Id          string `protobuf:"bytes,2,opt,name=id,proto3" json:"id,omitempty"`
+	Refused     int64  `protobuf:"varint,3,opt,name=refused,proto3" json:"refused,omitempty"`
+	WouldRefuse int64  `protobuf:"varint,4,opt,name=would_refuse,json=wouldRefuse,proto3" json:"would_refuse,omitempty"`
+	// At most so many of the two may be of other keys.
+	Over int64 `protobuf:"varint,5,opt,name=over,proto3" json:"over,omitempty"`
+	// Of all that the version refused or would have, as a fraction.
+	Share         float64 `protobuf:"fixed64,6,opt,name=share,proto3" json:"share,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TopKey) Reset() {
+	*x = TopKey{}
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[98]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TopKey) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TopKey) ProtoMessage() {}
+
+func (x *TopKey) ProtoReflect() protoreflect.Message {
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[98]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TopKey.ProtoReflect.Descriptor instead.
+func (*TopKey) Descriptor() ([]byte, []int) {
+	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{98}
+}
+
+func (x *TopKey) GetLabel() string {
+	if x != nil {
+		return x.Label
+	}
+	return ""
+}
+
+func (x *TopKey) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *TopKey) GetRefused() int64 {
+	if x != nil {
+		return x.Refused
+	}
+	return 0
+}
+
+func (x *TopKey) GetWouldRefuse() int64 {
+	if x != nil {
+		return x.WouldRefuse
+	}
+	return 0
+}
+
+func (x *TopKey) GetOver() int64 {
+	if x != nil {
+		return x.Over
+	}
+	return 0
+}
+
+func (x *TopKey) GetShare() float64 {
+	if x != nil {
+		return x.Share
+	}
+	return 0
+}
+
+type LookupRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// "": all domains, for a reference only.
+	Domain string `protobuf:"bytes,1,opt,name=domain,proto3" json:"domain,omitempty"`
+	// "": all rules of the domain as they stand.
+	Rule string `protobuf:"bytes,2,opt,name=rule,proto3" json:"rule,omitempty"`
+	// The values of the key, in its order. They are hashed, and neither stored nor logged.
+	Key []string `protobuf:"bytes,3,rep,name=key,proto3" json:"key,omitempty"`
+	// In place of a key: what a caller was told with a refusal.
+	Reference string `protobuf:"bytes,4,opt,name=reference,proto3" json:"reference,omitempty"`
+	// How far back; absent: a day. At most 8 days.
+	Since *durationpb.Duration `protobuf:"bytes,5,opt,name=since,proto3" json:"since,omitempty"`
+	// At most that many refusals; 0 is 50, and more than 500 is 500.
+	Limit         int32 `protobuf:"varint,6,opt,name=limit,proto3" json:"limit,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LookupRequest) Reset() {
+	*x = LookupRequest{}
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[99]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LookupRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LookupRequest) ProtoMessage() {}
+
+func (x *LookupRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[99]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LookupRequest.ProtoReflect.Descriptor instead.
+func (*LookupRequest) Descriptor() ([]byte, []int) {
+	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{99}
+}
+
+func (x *LookupRequest) GetDomain() string {
+	if x != nil {
+		return x.Domain
+	}
+	return ""
+}
+
+func (x *LookupRequest) GetRule() string {
+	if x != nil {
+		return x.Rule
+	}
+	return ""
+}
+
+func (x *LookupRequest) GetKey() []string {
+	if x != nil {
+		return x.Key
+	}
+	return nil
+}
+
+func (x *LookupRequest) GetReference() string {
+	if x != nil {
+		return x.Reference
+	}
+	return ""
+}
+
+func (x *LookupRequest) GetSince() *durationpb.Duration {
+	if x != nil {
+		return x.Since
+	}
+	return nil
+}
+
+func (x *LookupRequest) GetLimit() int32 {
+	if x != nil {
+		return x.Limit
+	}
+	return 0
+}
+
+type LookupResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	From  *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=from,proto3" json:"from,omitempty"`
+	To    *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=to,proto3" json:"to,omitempty"`
+	// Of a key: the versions that have such a key and are in force, or refused it or would have.
+	Standings []*KeyStanding `protobuf:"bytes,3,rep,name=standings,proto3" json:"standings,omitempty"`
+	// Of the sample that is kept, the newest first.
+	Refusals []*Refusal       `protobuf:"bytes,4,rep,name=refusals,proto3" json:"refusals,omitempty"`
+	Missing  []*MissingCounts `protobuf:"bytes,5,rep,name=missing,proto3" json:"missing,omitempty"`
+	// What cannot be told from this, in words.
+	Unknown       []string `protobuf:"bytes,6,rep,name=unknown,proto3" json:"unknown,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LookupResponse) Reset() {
+	*x = LookupResponse{}
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[100]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LookupResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LookupResponse) ProtoMessage() {}
+
+func (x *LookupResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[100]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LookupResponse.ProtoReflect.Descriptor instead.
+func (*LookupResponse) Descriptor() ([]byte, []int) {
+	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{100}
+}
+
+func (x *LookupResponse) GetFrom() *timestamppb.Timestamp {
+	if x != nil {
+		return x.From
+	}
+	return nil
+}
+
+func (x *LookupResponse) GetTo() *timestamppb.Timestamp {
+	if x != nil {
+		return x.To
+	}
+	return nil
+}
+
+func (x *LookupResponse) GetStandings() []*KeyStanding {
+	if x != nil {
+		return x.Standings
+	}
+	return nil
+}
+
+func (x *LookupResponse) GetRefusals() []*Refusal {
+	if x != nil {
+		return x.Refusals
+	}
+	return nil
+}
+
+func (x *LookupResponse) GetMissing() []*MissingCounts {
+	if x != nil {
+		return x.Missing
+	}
+	return nil
+}
+
+func (x *LookupResponse) GetUnknown() []string {
+	if x != nil {
+		return x.Unknown
+	}
+	return nil
+}
+
+// KeyStanding is what one version did to one key.
+type KeyStanding struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Rule    string                 `protobuf:"bytes,1,opt,name=rule,proto3" json:"rule,omitempty"`
+	Version int64                  `protobuf:"varint,2,opt,name=version,proto3" json:"version,omitempty"`
+	Role    string                 `protobuf:"bytes,3,opt,name=role,proto3" json:"role,omitempty"`
+	// Among the keys that it went against most; 0: not among them.
+	Rank        int32 `protobuf:"varint,4,opt,name=rank,proto3" json:"rank,omitempty"`
+	Refused     int64 `protobuf:"varint,5,opt,name=refused,proto3" json:"refused,omitempty"`
+	WouldRefuse int64 `protobuf:"varint,6,opt,name=would_refuse,json=wouldRefuse,proto3" json:"would_refuse,omitempty"`
+	// At most so many of the two may be of other keys. Of a key without a rank: how often it was at most.
+	Over int64 `protobuf:"varint,7,opt,name=over,proto3" json:"over,omitempty"`
+	// How the key is shown elsewhere.
+	Label         string `protobuf:"bytes,8,opt,name=label,proto3" json:"label,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *KeyStanding) Reset() {
+	*x = KeyStanding{}
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[101]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *KeyStanding) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*KeyStanding) ProtoMessage() {}
+
+func (x *KeyStanding) ProtoReflect() protoreflect.Message {
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[101]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use KeyStanding.ProtoReflect.Descriptor instead.
+func (*KeyStanding) Descriptor() ([]byte, []int) {
+	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{101}
+}
+
+func (x *KeyStanding) GetRule() string {
+	if x != nil {
+		return x.Rule
+	}
+	return ""
+}
+
+func (x *KeyStanding) GetVersion() int64 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
+}
+
+func (x *KeyStanding) GetRole() string {
+	if x != nil {
+		return x.Role
+	}
+	return ""
+}
+
+func (x *KeyStanding) GetRank() int32 {
+	if x != nil {
+		return x.Rank
+	}
+	return 0
+}
+
+func (x *KeyStanding) GetRefused() int64 {
+	if x != nil {
+		return x.Refused
+	}
+	return 0
+}
+
+func (x *KeyStanding) GetWouldRefuse() int64 {
+	if x != nil {
+		return x.WouldRefuse
+	}
+	return 0
+}
+
+func (x *KeyStanding) GetOver() int64 {
+	if x != nil {
+		return x.Over
+	}
+	return 0
+}
+
+func (x *KeyStanding) GetLabel() string {
+	if x != nil {
+		return x.Label
+	}
+	return ""
+}
+
+type Refusal struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Time    *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=time,proto3" json:"time,omitempty"`
+	Domain  string                 `protobuf:"bytes,2,opt,name=domain,proto3" json:"domain,omitempty"`
+	Rule    string                 `protobuf:"bytes,3,opt,name=rule,proto3" json:"rule,omitempty"`
+	Version int64                  `protobuf:"varint,4,opt,name=version,proto3" json:"version,omitempty"`
+	// "" where the rule has one limit, or none refused.
+	Limit string `protobuf:"bytes,5,opt,name=limit,proto3" json:"limit,omitempty"`
+	// refused, failed_closed, local_refused or would_refuse.
+	Outcome string `protobuf:"bytes,6,opt,name=outcome,proto3" json:"outcome,omitempty"`
+	Label   string `protobuf:"bytes,7,opt,name=label,proto3" json:"label,omitempty"`
+	// As in TopKey.
+	KeyId string `protobuf:"bytes,8,opt,name=key_id,json=keyId,proto3" json:"key_id,omitempty"`
+	Path  string `protobuf:"bytes,9,opt,name=path,proto3" json:"path,omitempty"`
+	// "" of a request that passed.
+	Reference     string `protobuf:"bytes,10,opt,name=reference,proto3" json:"reference,omitempty"`
+	Node          string `protobuf:"bytes,11,opt,name=node,proto3" json:"node,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Refusal) Reset() {
+	*x = Refusal{}
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[102]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Refusal) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Refusal) ProtoMessage() {}
+
+func (x *Refusal) ProtoReflect() protoreflect.Message {
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[102]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Refusal.ProtoReflect.Descriptor instead.
+func (*Refusal) Descriptor() ([]byte, []int) {
+	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{102}
+}
+
+func (x *Refusal) GetTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Time
+	}
+	return nil
+}
+
+func (x *Refusal) GetDomain() string {
+	if x != nil {
+		return x.Domain
+	}
+	return ""
+}
+
+func (x *Refusal) GetRule() string {
+	if x != nil {
+		return x.Rule
+	}
+	return ""
+}
+
+func (x *Refusal) GetVersion() int64 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
+}
+
+func (x *Refusal) GetLimit() string {
+	if x != nil {
+		return x.Limit
+	}
+	return ""
+}
+
+func (x *Refusal) GetOutcome() string {
+	if x != nil {
+		return x.Outcome
+	}
+	return ""
+}
+
+func (x *Refusal) GetLabel() string {
+	if x != nil {
+		return x.Label
+	}
+	return ""
+}
+
+func (x *Refusal) GetKeyId() string {
+	if x != nil {
+		return x.KeyId
+	}
+	return ""
+}
+
+func (x *Refusal) GetPath() string {
+	if x != nil {
+		return x.Path
+	}
+	return ""
+}
+
+func (x *Refusal) GetReference() string {
+	if x != nil {
+		return x.Reference
+	}
+	return ""
+}
+
+func (x *Refusal) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
 var File_web_api_adminpb_admin_proto protoreflect.FileDescriptor
 
 const file_web_api_adminpb_admin_proto_rawDesc = "" +
@@ -6085,7 +7650,141 @@ const file_web_api_adminpb_admin_proto_rawDesc = "" +
 	"\x17RevokeCredentialRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x18\n" +
 	"\amessage\x18\x02 \x01(\tR\amessage\"\x1a\n" +
-	"\x18RevokeCredentialResponse2\xcf\x14\n" +
+	"\x18RevokeCredentialResponse\"\xc5\x01\n" +
+	"\fStatsRequest\x12\x16\n" +
+	"\x06domain\x18\x01 \x01(\tR\x06domain\x12\x12\n" +
+	"\x04rule\x18\x02 \x01(\tR\x04rule\x12.\n" +
+	"\x04from\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x04from\x12*\n" +
+	"\x02to\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x02to\x12-\n" +
+	"\x04step\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\x04step\"\xea\x02\n" +
+	"\rStatsResponse\x12.\n" +
+	"\x04from\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x04from\x12*\n" +
+	"\x02to\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x02to\x12-\n" +
+	"\x04step\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\x04step\x12;\n" +
+	"\bversions\x18\x04 \x03(\v2\x1f.headgate.admin.v1.VersionStatsR\bversions\x12\x19\n" +
+	"\bleft_out\x18\x05 \x01(\x05R\aleftOut\x12:\n" +
+	"\brequests\x18\x06 \x01(\v2\x1e.headgate.admin.v1.DomainStatsR\brequests\x12:\n" +
+	"\amissing\x18\a \x03(\v2 .headgate.admin.v1.MissingCountsR\amissing\"\xfb\x03\n" +
+	"\fVersionStats\x12\x12\n" +
+	"\x04rule\x18\x01 \x01(\tR\x04rule\x12\x18\n" +
+	"\aversion\x18\x02 \x01(\x03R\aversion\x12\x12\n" +
+	"\x04role\x18\x03 \x01(\tR\x04role\x127\n" +
+	"\x05total\x18\x04 \x01(\v2!.headgate.admin.v1.VersionFiguresR\x05total\x128\n" +
+	"\x06limits\x18\x05 \x03(\v2 .headgate.admin.v1.LimitRefusalsR\x06limits\x125\n" +
+	"\arefused\x18\x06 \x01(\v2\x1b.headgate.admin.v1.IntervalR\arefused\x12>\n" +
+	"\fwould_refuse\x18\a \x01(\v2\x1b.headgate.admin.v1.IntervalR\vwouldRefuse\x12I\n" +
+	"\x12would_refuse_alone\x18\b \x01(\v2\x1b.headgate.admin.v1.IntervalR\x10wouldRefuseAlone\x12;\n" +
+	"\n" +
+	"difference\x18\t \x01(\v2\x1b.headgate.admin.v1.IntervalR\n" +
+	"difference\x127\n" +
+	"\x06points\x18\n" +
+	" \x03(\v2\x1f.headgate.admin.v1.VersionPointR\x06points\"\xc5\x04\n" +
+	"\x0eVersionFigures\x12\x18\n" +
+	"\amatched\x18\x01 \x01(\x03R\amatched\x12\x18\n" +
+	"\adecided\x18\x02 \x01(\x03R\adecided\x12\x18\n" +
+	"\aallowed\x18\x03 \x01(\x03R\aallowed\x12\x18\n" +
+	"\arefused\x18\x04 \x01(\x03R\arefused\x12(\n" +
+	"\x10refused_by_other\x18\x05 \x01(\x03R\x0erefusedByOther\x12\x1f\n" +
+	"\vfailed_open\x18\x06 \x01(\x03R\n" +
+	"failedOpen\x12#\n" +
+	"\rfailed_closed\x18\a \x01(\x03R\ffailedClosed\x12#\n" +
+	"\rlocal_allowed\x18\b \x01(\x03R\flocalAllowed\x12#\n" +
+	"\rlocal_refused\x18\t \x01(\x03R\flocalRefused\x12\x16\n" +
+	"\x06judged\x18\n" +
+	" \x01(\x03R\x06judged\x12\x1f\n" +
+	"\vwould_allow\x18\v \x01(\x03R\n" +
+	"wouldAllow\x12!\n" +
+	"\fwould_refuse\x18\f \x01(\x03R\vwouldRefuse\x12.\n" +
+	"\x13would_refuse_shared\x18\r \x01(\x03R\x11wouldRefuseShared\x12\x1a\n" +
+	"\bcompared\x18\x0e \x01(\x03R\bcompared\x12#\n" +
+	"\rnewly_refused\x18\x0f \x01(\x03R\fnewlyRefused\x12*\n" +
+	"\x11no_longer_refused\x18\x10 \x01(\x03R\x0fnoLongerRefused\x12\x18\n" +
+	"\aunknown\x18\x11 \x01(\x03R\aunknown\"}\n" +
+	"\fVersionPoint\x120\n" +
+	"\x05start\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x05start\x12;\n" +
+	"\afigures\x18\x02 \x01(\v2!.headgate.admin.v1.VersionFiguresR\afigures\"U\n" +
+	"\rLimitRefusals\x12\x16\n" +
+	"\x06number\x18\x01 \x01(\x05R\x06number\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12\x18\n" +
+	"\arefused\x18\x03 \x01(\x03R\arefused\"}\n" +
+	"\vDomainStats\x126\n" +
+	"\x05total\x18\x01 \x01(\v2 .headgate.admin.v1.DomainFiguresR\x05total\x126\n" +
+	"\x06points\x18\x02 \x03(\v2\x1e.headgate.admin.v1.DomainPointR\x06points\"\x97\x01\n" +
+	"\rDomainFigures\x12\x18\n" +
+	"\aallowed\x18\x01 \x01(\x03R\aallowed\x12\x18\n" +
+	"\arefused\x18\x02 \x01(\x03R\arefused\x12\x16\n" +
+	"\x06exempt\x18\x03 \x01(\x03R\x06exempt\x12\x1c\n" +
+	"\tunmatched\x18\x04 \x01(\x03R\tunmatched\x12\x1c\n" +
+	"\tmalformed\x18\x05 \x01(\x03R\tmalformed\"{\n" +
+	"\vDomainPoint\x120\n" +
+	"\x05start\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x05start\x12:\n" +
+	"\afigures\x18\x02 \x01(\v2 .headgate.admin.v1.DomainFiguresR\afigures\"\x7f\n" +
+	"\rMissingCounts\x12\x12\n" +
+	"\x04node\x18\x01 \x01(\tR\x04node\x12.\n" +
+	"\x04from\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x04from\x12*\n" +
+	"\x02to\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x02to\"\x7f\n" +
+	"\n" +
+	"TopRequest\x12\x16\n" +
+	"\x06domain\x18\x01 \x01(\tR\x06domain\x12\x12\n" +
+	"\x04rule\x18\x02 \x01(\tR\x04rule\x12/\n" +
+	"\x05since\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\x05since\x12\x14\n" +
+	"\x05limit\x18\x04 \x01(\x05R\x05limit\"\xe1\x01\n" +
+	"\vTopResponse\x12.\n" +
+	"\x04from\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x04from\x12*\n" +
+	"\x02to\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x02to\x12:\n" +
+	"\bversions\x18\x03 \x03(\v2\x1e.headgate.admin.v1.VersionKeysR\bversions\x12:\n" +
+	"\amissing\x18\x04 \x03(\v2 .headgate.admin.v1.MissingCountsR\amissing\"\xf3\x01\n" +
+	"\vVersionKeys\x12\x18\n" +
+	"\aversion\x18\x01 \x01(\x03R\aversion\x12\x12\n" +
+	"\x04role\x18\x02 \x01(\tR\x04role\x12-\n" +
+	"\x04keys\x18\x03 \x03(\v2\x19.headgate.admin.v1.TopKeyR\x04keys\x12\x1a\n" +
+	"\bdistinct\x18\x04 \x01(\x03R\bdistinct\x12\x18\n" +
+	"\arefused\x18\x05 \x01(\x03R\arefused\x12!\n" +
+	"\fwould_refuse\x18\x06 \x01(\x03R\vwouldRefuse\x12.\n" +
+	"\x13would_refuse_shared\x18\a \x01(\x03R\x11wouldRefuseShared\"\x95\x01\n" +
+	"\x06TopKey\x12\x14\n" +
+	"\x05label\x18\x01 \x01(\tR\x05label\x12\x0e\n" +
+	"\x02id\x18\x02 \x01(\tR\x02id\x12\x18\n" +
+	"\arefused\x18\x03 \x01(\x03R\arefused\x12!\n" +
+	"\fwould_refuse\x18\x04 \x01(\x03R\vwouldRefuse\x12\x12\n" +
+	"\x04over\x18\x05 \x01(\x03R\x04over\x12\x14\n" +
+	"\x05share\x18\x06 \x01(\x01R\x05share\"\xb2\x01\n" +
+	"\rLookupRequest\x12\x16\n" +
+	"\x06domain\x18\x01 \x01(\tR\x06domain\x12\x12\n" +
+	"\x04rule\x18\x02 \x01(\tR\x04rule\x12\x10\n" +
+	"\x03key\x18\x03 \x03(\tR\x03key\x12\x1c\n" +
+	"\treference\x18\x04 \x01(\tR\treference\x12/\n" +
+	"\x05since\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\x05since\x12\x14\n" +
+	"\x05limit\x18\x06 \x01(\x05R\x05limit\"\xb8\x02\n" +
+	"\x0eLookupResponse\x12.\n" +
+	"\x04from\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x04from\x12*\n" +
+	"\x02to\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x02to\x12<\n" +
+	"\tstandings\x18\x03 \x03(\v2\x1e.headgate.admin.v1.KeyStandingR\tstandings\x126\n" +
+	"\brefusals\x18\x04 \x03(\v2\x1a.headgate.admin.v1.RefusalR\brefusals\x12:\n" +
+	"\amissing\x18\x05 \x03(\v2 .headgate.admin.v1.MissingCountsR\amissing\x12\x18\n" +
+	"\aunknown\x18\x06 \x03(\tR\aunknown\"\xca\x01\n" +
+	"\vKeyStanding\x12\x12\n" +
+	"\x04rule\x18\x01 \x01(\tR\x04rule\x12\x18\n" +
+	"\aversion\x18\x02 \x01(\x03R\aversion\x12\x12\n" +
+	"\x04role\x18\x03 \x01(\tR\x04role\x12\x12\n" +
+	"\x04rank\x18\x04 \x01(\x05R\x04rank\x12\x18\n" +
+	"\arefused\x18\x05 \x01(\x03R\arefused\x12!\n" +
+	"\fwould_refuse\x18\x06 \x01(\x03R\vwouldRefuse\x12\x12\n" +
+	"\x04over\x18\a \x01(\x03R\x04over\x12\x14\n" +
+	"\x05label\x18\b \x01(\tR\x05label\"\xa2\x02\n" +
+	"\aRefusal\x12.\n" +
+	"\x04time\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\x12\x16\n" +
+	"\x06domain\x18\x02 \x01(\tR\x06domain\x12\x12\n" +
+	"\x04rule\x18\x03 \x01(\tR\x04rule\x12\x18\n" +
+	"\aversion\x18\x04 \x01(\x03R\aversion\x12\x14\n" +
+	"\x05limit\x18\x05 \x01(\tR\x05limit\x12\x18\n" +
+	"\aoutcome\x18\x06 \x01(\tR\aoutcome\x12\x14\n" +
+	"\x05label\x18\a \x01(\tR\x05label\x12\x15\n" +
+	"\x06key_id\x18\b \x01(\tR\x05keyId\x12\x12\n" +
+	"\x04path\x18\t \x01(\tR\x04path\x12\x1c\n" +
+	"\treference\x18\n" +
+	" \x01(\tR\treference\x12\x12\n" +
+	"\x04node\x18\v \x01(\tR\x04node2\xb0\x16\n" +
 	"\fAdminService\x12M\n" +
 	"\x06WhoAmI\x12 .headgate.admin.v1.WhoAmIRequest\x1a!.headgate.admin.v1.WhoAmIResponse\x12J\n" +
 	"\x05Apply\x12\x1f.headgate.admin.v1.ApplyRequest\x1a .headgate.admin.v1.ApplyResponse\x12P\n" +
@@ -6118,7 +7817,10 @@ const file_web_api_adminpb_admin_proto_rawDesc = "" +
 	"\x0eReplaceLineage\x12(.headgate.admin.v1.ReplaceLineageRequest\x1a).headgate.admin.v1.ReplaceLineageResponse\x12k\n" +
 	"\x10CreateCredential\x12*.headgate.admin.v1.CreateCredentialRequest\x1a+.headgate.admin.v1.CreateCredentialResponse\x12h\n" +
 	"\x0fListCredentials\x12).headgate.admin.v1.ListCredentialsRequest\x1a*.headgate.admin.v1.ListCredentialsResponse\x12k\n" +
-	"\x10RevokeCredential\x12*.headgate.admin.v1.RevokeCredentialRequest\x1a+.headgate.admin.v1.RevokeCredentialResponseB.Z,github.com/headgate/headgate/web/api/adminpbb\x06proto3"
+	"\x10RevokeCredential\x12*.headgate.admin.v1.RevokeCredentialRequest\x1a+.headgate.admin.v1.RevokeCredentialResponse\x12J\n" +
+	"\x05Stats\x12\x1f.headgate.admin.v1.StatsRequest\x1a .headgate.admin.v1.StatsResponse\x12D\n" +
+	"\x03Top\x12\x1d.headgate.admin.v1.TopRequest\x1a\x1e.headgate.admin.v1.TopResponse\x12M\n" +
+	"\x06Lookup\x12 .headgate.admin.v1.LookupRequest\x1a!.headgate.admin.v1.LookupResponseB.Z,github.com/headgate/headgate/web/api/adminpbb\x06proto3"
 
 var (
 	file_web_api_adminpb_admin_proto_rawDescOnce sync.Once
@@ -6132,7 +7834,7 @@ func file_web_api_adminpb_admin_proto_rawDescGZIP() []byte {
 	return file_web_api_adminpb_admin_proto_rawDescData
 }
 
-var file_web_api_adminpb_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 85)
+var file_web_api_adminpb_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 103)
 var file_web_api_adminpb_admin_proto_goTypes = []any{
 	(*Why)(nil),                      // 0: headgate.admin.v1.Why
 	(*WhoAmIRequest)(nil),            // 1: headgate.admin.v1.WhoAmIRequest
@@ -6219,12 +7921,30 @@ var file_web_api_adminpb_admin_proto_goTypes = []any{
 	(*Credential)(nil),               // 82: headgate.admin.v1.Credential
 	(*RevokeCredentialRequest)(nil),  // 83: headgate.admin.v1.RevokeCredentialRequest
 	(*RevokeCredentialResponse)(nil), // 84: headgate.admin.v1.RevokeCredentialResponse
-	(*timestamppb.Timestamp)(nil),    // 85: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),      // 86: google.protobuf.Duration
+	(*StatsRequest)(nil),             // 85: headgate.admin.v1.StatsRequest
+	(*StatsResponse)(nil),            // 86: headgate.admin.v1.StatsResponse
+	(*VersionStats)(nil),             // 87: headgate.admin.v1.VersionStats
+	(*VersionFigures)(nil),           // 88: headgate.admin.v1.VersionFigures
+	(*VersionPoint)(nil),             // 89: headgate.admin.v1.VersionPoint
+	(*LimitRefusals)(nil),            // 90: headgate.admin.v1.LimitRefusals
+	(*DomainStats)(nil),              // 91: headgate.admin.v1.DomainStats
+	(*DomainFigures)(nil),            // 92: headgate.admin.v1.DomainFigures
+	(*DomainPoint)(nil),              // 93: headgate.admin.v1.DomainPoint
+	(*MissingCounts)(nil),            // 94: headgate.admin.v1.MissingCounts
+	(*TopRequest)(nil),               // 95: headgate.admin.v1.TopRequest
+	(*TopResponse)(nil),              // 96: headgate.admin.v1.TopResponse
+	(*VersionKeys)(nil),              // 97: headgate.admin.v1.VersionKeys
+	(*TopKey)(nil),                   // 98: headgate.admin.v1.TopKey
+	(*LookupRequest)(nil),            // 99: headgate.admin.v1.LookupRequest
+	(*LookupResponse)(nil),           // 100: headgate.admin.v1.LookupResponse
+	(*KeyStanding)(nil),              // 101: headgate.admin.v1.KeyStanding
+	(*Refusal)(nil),                  // 102: headgate.admin.v1.Refusal
+	(*timestamppb.Timestamp)(nil),    // 103: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),      // 104: google.protobuf.Duration
 }
 var file_web_api_adminpb_admin_proto_depIdxs = []int32{
-	85,  // 0: headgate.admin.v1.WhoAmIResponse.expires:type_name -> google.protobuf.Timestamp
-	85,  // 1: headgate.admin.v1.WhoAmIResponse.time:type_name -> google.protobuf.Timestamp
+	103, // 0: headgate.admin.v1.WhoAmIResponse.expires:type_name -> google.protobuf.Timestamp
+	103, // 1: headgate.admin.v1.WhoAmIResponse.time:type_name -> google.protobuf.Timestamp
 	3,   // 2: headgate.admin.v1.ApplyRequest.files:type_name -> headgate.admin.v1.File
 	0,   // 3: headgate.admin.v1.ApplyRequest.why:type_name -> headgate.admin.v1.Why
 	6,   // 4: headgate.admin.v1.ApplyResponse.outcomes:type_name -> headgate.admin.v1.Outcome
@@ -6239,12 +7959,12 @@ var file_web_api_adminpb_admin_proto_depIdxs = []int32{
 	6,   // 13: headgate.admin.v1.RollbackDomainResponse.outcome:type_name -> headgate.admin.v1.Outcome
 	0,   // 14: headgate.admin.v1.DeleteRequest.why:type_name -> headgate.admin.v1.Why
 	6,   // 15: headgate.admin.v1.DeleteResponse.outcome:type_name -> headgate.admin.v1.Outcome
-	86,  // 16: headgate.admin.v1.FreezeRequest.for:type_name -> google.protobuf.Duration
+	104, // 16: headgate.admin.v1.FreezeRequest.for:type_name -> google.protobuf.Duration
 	0,   // 17: headgate.admin.v1.FreezeRequest.why:type_name -> headgate.admin.v1.Why
 	6,   // 18: headgate.admin.v1.FreezeResponse.outcome:type_name -> headgate.admin.v1.Outcome
 	0,   // 19: headgate.admin.v1.UnfreezeRequest.why:type_name -> headgate.admin.v1.Why
 	6,   // 20: headgate.admin.v1.UnfreezeResponse.outcome:type_name -> headgate.admin.v1.Outcome
-	85,  // 21: headgate.admin.v1.SetOverrideRequest.until:type_name -> google.protobuf.Timestamp
+	103, // 21: headgate.admin.v1.SetOverrideRequest.until:type_name -> google.protobuf.Timestamp
 	0,   // 22: headgate.admin.v1.SetOverrideRequest.why:type_name -> headgate.admin.v1.Why
 	6,   // 23: headgate.admin.v1.SetOverrideResponse.outcome:type_name -> headgate.admin.v1.Outcome
 	0,   // 24: headgate.admin.v1.DeleteOverrideRequest.why:type_name -> headgate.admin.v1.Why
@@ -6252,120 +7972,163 @@ var file_web_api_adminpb_admin_proto_depIdxs = []int32{
 	28,  // 26: headgate.admin.v1.ListRulesResponse.rules:type_name -> headgate.admin.v1.Rule
 	40,  // 27: headgate.admin.v1.Rule.stable:type_name -> headgate.admin.v1.Version
 	40,  // 28: headgate.admin.v1.Rule.candidate:type_name -> headgate.admin.v1.Version
-	85,  // 29: headgate.admin.v1.Rule.frozen_until:type_name -> google.protobuf.Timestamp
+	103, // 29: headgate.admin.v1.Rule.frozen_until:type_name -> google.protobuf.Timestamp
 	33,  // 30: headgate.admin.v1.GetRolloutResponse.rollout:type_name -> headgate.admin.v1.Rollout
 	33,  // 31: headgate.admin.v1.WatchRolloutResponse.rollout:type_name -> headgate.admin.v1.Rollout
 	28,  // 32: headgate.admin.v1.Rollout.rule:type_name -> headgate.admin.v1.Rule
-	85,  // 33: headgate.admin.v1.Rollout.since:type_name -> google.protobuf.Timestamp
+	103, // 33: headgate.admin.v1.Rollout.since:type_name -> google.protobuf.Timestamp
 	34,  // 34: headgate.admin.v1.Rollout.evidence:type_name -> headgate.admin.v1.Evidence
 	36,  // 35: headgate.admin.v1.Rollout.versions:type_name -> headgate.admin.v1.VersionCounts
 	37,  // 36: headgate.admin.v1.Rollout.plan:type_name -> headgate.admin.v1.PlanState
-	85,  // 37: headgate.admin.v1.Evidence.from:type_name -> google.protobuf.Timestamp
-	85,  // 38: headgate.admin.v1.Evidence.to:type_name -> google.protobuf.Timestamp
+	103, // 37: headgate.admin.v1.Evidence.from:type_name -> google.protobuf.Timestamp
+	103, // 38: headgate.admin.v1.Evidence.to:type_name -> google.protobuf.Timestamp
 	35,  // 39: headgate.admin.v1.Evidence.would_refuse:type_name -> headgate.admin.v1.Interval
 	35,  // 40: headgate.admin.v1.Evidence.delta:type_name -> headgate.admin.v1.Interval
 	38,  // 41: headgate.admin.v1.PlanState.steps:type_name -> headgate.admin.v1.PlanStep
-	86,  // 42: headgate.admin.v1.PlanState.elapsed:type_name -> google.protobuf.Duration
+	104, // 42: headgate.admin.v1.PlanState.elapsed:type_name -> google.protobuf.Duration
 	39,  // 43: headgate.admin.v1.PlanState.gates:type_name -> headgate.admin.v1.GateState
-	86,  // 44: headgate.admin.v1.PlanStep.hold:type_name -> google.protobuf.Duration
+	104, // 44: headgate.admin.v1.PlanStep.hold:type_name -> google.protobuf.Duration
 	35,  // 45: headgate.admin.v1.GateState.is:type_name -> headgate.admin.v1.Interval
 	43,  // 46: headgate.admin.v1.ListDomainsResponse.domains:type_name -> headgate.admin.v1.Domain
 	44,  // 47: headgate.admin.v1.Domain.exempt:type_name -> headgate.admin.v1.Exemption
 	45,  // 48: headgate.admin.v1.Domain.freezes:type_name -> headgate.admin.v1.FreezeState
-	85,  // 49: headgate.admin.v1.FreezeState.until:type_name -> google.protobuf.Timestamp
+	103, // 49: headgate.admin.v1.FreezeState.until:type_name -> google.protobuf.Timestamp
 	48,  // 50: headgate.admin.v1.ListOverridesResponse.overrides:type_name -> headgate.admin.v1.Override
-	85,  // 51: headgate.admin.v1.Override.until:type_name -> google.protobuf.Timestamp
+	103, // 51: headgate.admin.v1.Override.until:type_name -> google.protobuf.Timestamp
 	51,  // 52: headgate.admin.v1.HistoryResponse.entries:type_name -> headgate.admin.v1.HistoryEntry
 	40,  // 53: headgate.admin.v1.HistoryEntry.stable:type_name -> headgate.admin.v1.Version
 	40,  // 54: headgate.admin.v1.HistoryEntry.candidate:type_name -> headgate.admin.v1.Version
-	85,  // 55: headgate.admin.v1.HistoryEntry.time:type_name -> google.protobuf.Timestamp
+	103, // 55: headgate.admin.v1.HistoryEntry.time:type_name -> google.protobuf.Timestamp
 	54,  // 56: headgate.admin.v1.ListAuditResponse.records:type_name -> headgate.admin.v1.Record
-	85,  // 57: headgate.admin.v1.Record.time:type_name -> google.protobuf.Timestamp
+	103, // 57: headgate.admin.v1.Record.time:type_name -> google.protobuf.Timestamp
 	57,  // 58: headgate.admin.v1.ListNodesResponse.nodes:type_name -> headgate.admin.v1.Node
-	85,  // 59: headgate.admin.v1.Node.seen:type_name -> google.protobuf.Timestamp
+	103, // 59: headgate.admin.v1.Node.seen:type_name -> google.protobuf.Timestamp
 	57,  // 60: headgate.admin.v1.DescribeNodeResponse.nodes:type_name -> headgate.admin.v1.Node
 	60,  // 61: headgate.admin.v1.DescribeNodeResponse.lacks:type_name -> headgate.admin.v1.Lack
 	57,  // 62: headgate.admin.v1.AwaitResponse.nodes:type_name -> headgate.admin.v1.Node
 	65,  // 63: headgate.admin.v1.ListAlertsResponse.alerts:type_name -> headgate.admin.v1.Alert
 	68,  // 64: headgate.admin.v1.ListAlertsResponse.silences:type_name -> headgate.admin.v1.SilenceState
-	85,  // 65: headgate.admin.v1.Alert.resolved:type_name -> google.protobuf.Timestamp
-	85,  // 66: headgate.admin.v1.Alert.since:type_name -> google.protobuf.Timestamp
+	103, // 65: headgate.admin.v1.Alert.resolved:type_name -> google.protobuf.Timestamp
+	103, // 66: headgate.admin.v1.Alert.since:type_name -> google.protobuf.Timestamp
 	66,  // 67: headgate.admin.v1.Alert.keys:type_name -> headgate.admin.v1.AlertKey
 	67,  // 68: headgate.admin.v1.Alert.offers:type_name -> headgate.admin.v1.Offer
-	85,  // 69: headgate.admin.v1.SilenceState.at:type_name -> google.protobuf.Timestamp
-	85,  // 70: headgate.admin.v1.SilenceState.until:type_name -> google.protobuf.Timestamp
-	86,  // 71: headgate.admin.v1.SilenceRequest.for:type_name -> google.protobuf.Duration
+	103, // 69: headgate.admin.v1.SilenceState.at:type_name -> google.protobuf.Timestamp
+	103, // 70: headgate.admin.v1.SilenceState.until:type_name -> google.protobuf.Timestamp
+	104, // 71: headgate.admin.v1.SilenceRequest.for:type_name -> google.protobuf.Duration
 	68,  // 72: headgate.admin.v1.SilenceResponse.silence:type_name -> headgate.admin.v1.SilenceState
 	75,  // 73: headgate.admin.v1.TestAlertsResponse.answers:type_name -> headgate.admin.v1.TargetAnswer
-	85,  // 74: headgate.admin.v1.CreateCredentialRequest.expires:type_name -> google.protobuf.Timestamp
+	103, // 74: headgate.admin.v1.CreateCredentialRequest.expires:type_name -> google.protobuf.Timestamp
 	82,  // 75: headgate.admin.v1.CreateCredentialResponse.credential:type_name -> headgate.admin.v1.Credential
 	82,  // 76: headgate.admin.v1.ListCredentialsResponse.credentials:type_name -> headgate.admin.v1.Credential
-	85,  // 77: headgate.admin.v1.Credential.created:type_name -> google.protobuf.Timestamp
-	85,  // 78: headgate.admin.v1.Credential.expires:type_name -> google.protobuf.Timestamp
-	85,  // 79: headgate.admin.v1.Credential.revoked:type_name -> google.protobuf.Timestamp
-	1,   // 80: headgate.admin.v1.AdminService.WhoAmI:input_type -> headgate.admin.v1.WhoAmIRequest
-	4,   // 81: headgate.admin.v1.AdminService.Apply:input_type -> headgate.admin.v1.ApplyRequest
-	8,   // 82: headgate.admin.v1.AdminService.Promote:input_type -> headgate.admin.v1.PromoteRequest
-	10,  // 83: headgate.admin.v1.AdminService.Pause:input_type -> headgate.admin.v1.PauseRequest
-	12,  // 84: headgate.admin.v1.AdminService.Rollback:input_type -> headgate.admin.v1.RollbackRequest
-	14,  // 85: headgate.admin.v1.AdminService.RollbackDomain:input_type -> headgate.admin.v1.RollbackDomainRequest
-	16,  // 86: headgate.admin.v1.AdminService.Delete:input_type -> headgate.admin.v1.DeleteRequest
-	18,  // 87: headgate.admin.v1.AdminService.Freeze:input_type -> headgate.admin.v1.FreezeRequest
-	20,  // 88: headgate.admin.v1.AdminService.Unfreeze:input_type -> headgate.admin.v1.UnfreezeRequest
-	22,  // 89: headgate.admin.v1.AdminService.SetOverride:input_type -> headgate.admin.v1.SetOverrideRequest
-	24,  // 90: headgate.admin.v1.AdminService.DeleteOverride:input_type -> headgate.admin.v1.DeleteOverrideRequest
-	26,  // 91: headgate.admin.v1.AdminService.ListRules:input_type -> headgate.admin.v1.ListRulesRequest
-	29,  // 92: headgate.admin.v1.AdminService.GetRollout:input_type -> headgate.admin.v1.GetRolloutRequest
-	31,  // 93: headgate.admin.v1.AdminService.WatchRollout:input_type -> headgate.admin.v1.WatchRolloutRequest
-	41,  // 94: headgate.admin.v1.AdminService.ListDomains:input_type -> headgate.admin.v1.ListDomainsRequest
-	46,  // 95: headgate.admin.v1.AdminService.ListOverrides:input_type -> headgate.admin.v1.ListOverridesRequest
-	49,  // 96: headgate.admin.v1.AdminService.History:input_type -> headgate.admin.v1.HistoryRequest
-	52,  // 97: headgate.admin.v1.AdminService.ListAudit:input_type -> headgate.admin.v1.ListAuditRequest
-	55,  // 98: headgate.admin.v1.AdminService.ListNodes:input_type -> headgate.admin.v1.ListNodesRequest
-	58,  // 99: headgate.admin.v1.AdminService.DescribeNode:input_type -> headgate.admin.v1.DescribeNodeRequest
-	61,  // 100: headgate.admin.v1.AdminService.Await:input_type -> headgate.admin.v1.AwaitRequest
-	63,  // 101: headgate.admin.v1.AdminService.ListAlerts:input_type -> headgate.admin.v1.ListAlertsRequest
-	69,  // 102: headgate.admin.v1.AdminService.Silence:input_type -> headgate.admin.v1.SilenceRequest
-	71,  // 103: headgate.admin.v1.AdminService.Unsilence:input_type -> headgate.admin.v1.UnsilenceRequest
-	73,  // 104: headgate.admin.v1.AdminService.TestAlerts:input_type -> headgate.admin.v1.TestAlertsRequest
-	76,  // 105: headgate.admin.v1.AdminService.ReplaceLineage:input_type -> headgate.admin.v1.ReplaceLineageRequest
-	78,  // 106: headgate.admin.v1.AdminService.CreateCredential:input_type -> headgate.admin.v1.CreateCredentialRequest
-	80,  // 107: headgate.admin.v1.AdminService.ListCredentials:input_type -> headgate.admin.v1.ListCredentialsRequest
-	83,  // 108: headgate.admin.v1.AdminService.RevokeCredential:input_type -> headgate.admin.v1.RevokeCredentialRequest
-	2,   // 109: headgate.admin.v1.AdminService.WhoAmI:output_type -> headgate.admin.v1.WhoAmIResponse
-	5,   // 110: headgate.admin.v1.AdminService.Apply:output_type -> headgate.admin.v1.ApplyResponse
-	9,   // 111: headgate.admin.v1.AdminService.Promote:output_type -> headgate.admin.v1.PromoteResponse
-	11,  // 112: headgate.admin.v1.AdminService.Pause:output_type -> headgate.admin.v1.PauseResponse
-	13,  // 113: headgate.admin.v1.AdminService.Rollback:output_type -> headgate.admin.v1.RollbackResponse
-	15,  // 114: headgate.admin.v1.AdminService.RollbackDomain:output_type -> headgate.admin.v1.RollbackDomainResponse
-	17,  // 115: headgate.admin.v1.AdminService.Delete:output_type -> headgate.admin.v1.DeleteResponse
-	19,  // 116: headgate.admin.v1.AdminService.Freeze:output_type -> headgate.admin.v1.FreezeResponse
-	21,  // 117: headgate.admin.v1.AdminService.Unfreeze:output_type -> headgate.admin.v1.UnfreezeResponse
-	23,  // 118: headgate.admin.v1.AdminService.SetOverride:output_type -> headgate.admin.v1.SetOverrideResponse
-	25,  // 119: headgate.admin.v1.AdminService.DeleteOverride:output_type -> headgate.admin.v1.DeleteOverrideResponse
-	27,  // 120: headgate.admin.v1.AdminService.ListRules:output_type -> headgate.admin.v1.ListRulesResponse
-	30,  // 121: headgate.admin.v1.AdminService.GetRollout:output_type -> headgate.admin.v1.GetRolloutResponse
-	32,  // 122: headgate.admin.v1.AdminService.WatchRollout:output_type -> headgate.admin.v1.WatchRolloutResponse
-	42,  // 123: headgate.admin.v1.AdminService.ListDomains:output_type -> headgate.admin.v1.ListDomainsResponse
-	47,  // 124: headgate.admin.v1.AdminService.ListOverrides:output_type -> headgate.admin.v1.ListOverridesResponse
-	50,  // 125: headgate.admin.v1.AdminService.History:output_type -> headgate.admin.v1.HistoryResponse
-	53,  // 126: headgate.admin.v1.AdminService.ListAudit:output_type -> headgate.admin.v1.ListAuditResponse
-	56,  // 127: headgate.admin.v1.AdminService.ListNodes:output_type -> headgate.admin.v1.ListNodesResponse
-	59,  // 128: headgate.admin.v1.AdminService.DescribeNode:output_type -> headgate.admin.v1.DescribeNodeResponse
-	62,  // 129: headgate.admin.v1.AdminService.Await:output_type -> headgate.admin.v1.AwaitResponse
-	64,  // 130: headgate.admin.v1.AdminService.ListAlerts:output_type -> headgate.admin.v1.ListAlertsResponse
-	70,  // 131: headgate.admin.v1.AdminService.Silence:output_type -> headgate.admin.v1.SilenceResponse
-	72,  // 132: headgate.admin.v1.AdminService.Unsilence:output_type -> headgate.admin.v1.UnsilenceResponse
-	74,  // 133: headgate.admin.v1.AdminService.TestAlerts:output_type -> headgate.admin.v1.TestAlertsResponse
-	77,  // 134: headgate.admin.v1.AdminService.ReplaceLineage:output_type -> headgate.admin.v1.ReplaceLineageResponse
-	79,  // 135: headgate.admin.v1.AdminService.CreateCredential:output_type -> headgate.admin.v1.CreateCredentialResponse
-	81,  // 136: headgate.admin.v1.AdminService.ListCredentials:output_type -> headgate.admin.v1.ListCredentialsResponse
-	84,  // 137: headgate.admin.v1.AdminService.RevokeCredential:output_type -> headgate.admin.v1.RevokeCredentialResponse
-	109, // [109:138] is the sub-list for method output_type
-	80,  // [80:109] is the sub-list for method input_type
-	80,  // [80:80] is the sub-list for extension type_name
-	80,  // [80:80] is the sub-list for extension extendee
-	0,   // [0:80] is the sub-list for field type_name
+	103, // 77: headgate.admin.v1.Credential.created:type_name -> google.protobuf.Timestamp
+	103, // 78: headgate.admin.v1.Credential.expires:type_name -> google.protobuf.Timestamp
+	103, // 79: headgate.admin.v1.Credential.revoked:type_name -> google.protobuf.Timestamp
+	103, // 80: headgate.admin.v1.StatsRequest.from:type_name -> google.protobuf.Timestamp
+	103, // 81: headgate.admin.v1.StatsRequest.to:type_name -> google.protobuf.Timestamp
+	104, // 82: headgate.admin.v1.StatsRequest.step:type_name -> google.protobuf.Duration
+	103, // 83: headgate.admin.v1.StatsResponse.from:type_name -> google.protobuf.Timestamp
+	103, // 84: headgate.admin.v1.StatsResponse.to:type_name -> google.protobuf.Timestamp
+	104, // 85: headgate.admin.v1.StatsResponse.step:type_name -> google.protobuf.Duration
+	87,  // 86: headgate.admin.v1.StatsResponse.versions:type_name -> headgate.admin.v1.VersionStats
+	91,  // 87: headgate.admin.v1.StatsResponse.requests:type_name -> headgate.admin.v1.DomainStats
+	94,  // 88: headgate.admin.v1.StatsResponse.missing:type_name -> headgate.admin.v1.MissingCounts
+	88,  // 89: headgate.admin.v1.VersionStats.total:type_name -> headgate.admin.v1.VersionFigures
+	90,  // 90: headgate.admin.v1.VersionStats.limits:type_name -> headgate.admin.v1.LimitRefusals
+	35,  // 91: headgate.admin.v1.VersionStats.refused:type_name -> headgate.admin.v1.Interval
+	35,  // 92: headgate.admin.v1.VersionStats.would_refuse:type_name -> headgate.admin.v1.Interval
+	35,  // 93: headgate.admin.v1.VersionStats.would_refuse_alone:type_name -> headgate.admin.v1.Interval
+	35,  // 94: headgate.admin.v1.VersionStats.difference:type_name -> headgate.admin.v1.Interval
+	89,  // 95: headgate.admin.v1.VersionStats.points:type_name -> headgate.admin.v1.VersionPoint
+	103, // 96: headgate.admin.v1.VersionPoint.start:type_name -> google.protobuf.Timestamp
+	88,  // 97: headgate.admin.v1.VersionPoint.figures:type_name -> headgate.admin.v1.VersionFigures
+	92,  // 98: headgate.admin.v1.DomainStats.total:type_name -> headgate.admin.v1.DomainFigures
+	93,  // 99: headgate.admin.v1.DomainStats.points:type_name -> headgate.admin.v1.DomainPoint
+	103, // 100: headgate.admin.v1.DomainPoint.start:type_name -> google.protobuf.Timestamp
+	92,  // 101: headgate.admin.v1.DomainPoint.figures:type_name -> headgate.admin.v1.DomainFigures
+	103, // 102: headgate.admin.v1.MissingCounts.from:type_name -> google.protobuf.Timestamp
+	103, // 103: headgate.admin.v1.MissingCounts.to:type_name -> google.protobuf.Timestamp
+	104, // 104: headgate.admin.v1.TopRequest.since:type_name -> google.protobuf.Duration
+	103, // 105: headgate.admin.v1.TopResponse.from:type_name -> google.protobuf.Timestamp
+	103, // 106: headgate.admin.v1.TopResponse.to:type_name -> google.protobuf.Timestamp
+	97,  // 107: headgate.admin.v1.TopResponse.versions:type_name -> headgate.admin.v1.VersionKeys
+	94,  // 108: headgate.admin.v1.TopResponse.missing:type_name -> headgate.admin.v1.MissingCounts
+	98,  // 109: headgate.admin.v1.VersionKeys.keys:type_name -> headgate.admin.v1.TopKey
+	104, // 110: headgate.admin.v1.LookupRequest.since:type_name -> google.protobuf.Duration
+	103, // 111: headgate.admin.v1.LookupResponse.from:type_name -> google.protobuf.Timestamp
+	103, // 112: headgate.admin.v1.LookupResponse.to:type_name -> google.protobuf.Timestamp
+	101, // 113: headgate.admin.v1.LookupResponse.standings:type_name -> headgate.admin.v1.KeyStanding
+	102, // 114: headgate.admin.v1.LookupResponse.refusals:type_name -> headgate.admin.v1.Refusal
+	94,  // 115: headgate.admin.v1.LookupResponse.missing:type_name -> headgate.admin.v1.MissingCounts
+	103, // 116: headgate.admin.v1.Refusal.time:type_name -> google.protobuf.Timestamp
+	1,   // 117: headgate.admin.v1.AdminService.WhoAmI:input_type -> headgate.admin.v1.WhoAmIRequest
+	4,   // 118: headgate.admin.v1.AdminService.Apply:input_type -> headgate.admin.v1.ApplyRequest
+	8,   // 119: headgate.admin.v1.AdminService.Promote:input_type -> headgate.admin.v1.PromoteRequest
+	10,  // 120: headgate.admin.v1.AdminService.Pause:input_type -> headgate.admin.v1.PauseRequest
+	12,  // 121: headgate.admin.v1.AdminService.Rollback:input_type -> headgate.admin.v1.RollbackRequest
+	14,  // 122: headgate.admin.v1.AdminService.RollbackDomain:input_type -> headgate.admin.v1.RollbackDomainRequest
+	16,  // 123: headgate.admin.v1.AdminService.Delete:input_type -> headgate.admin.v1.DeleteRequest
+	18,  // 124: headgate.admin.v1.AdminService.Freeze:input_type -> headgate.admin.v1.FreezeRequest
+	20,  // 125: headgate.admin.v1.AdminService.Unfreeze:input_type -> headgate.admin.v1.UnfreezeRequest
+	22,  // 126: headgate.admin.v1.AdminService.SetOverride:input_type -> headgate.admin.v1.SetOverrideRequest
+	24,  // 127: headgate.admin.v1.AdminService.DeleteOverride:input_type -> headgate.admin.v1.DeleteOverrideRequest
+	26,  // 128: headgate.admin.v1.AdminService.ListRules:input_type -> headgate.admin.v1.ListRulesRequest
+	29,  // 129: headgate.admin.v1.AdminService.GetRollout:input_type -> headgate.admin.v1.GetRolloutRequest
+	31,  // 130: headgate.admin.v1.AdminService.WatchRollout:input_type -> headgate.admin.v1.WatchRolloutRequest
+	41,  // 131: headgate.admin.v1.AdminService.ListDomains:input_type -> headgate.admin.v1.ListDomainsRequest
+	46,  // 132: headgate.admin.v1.AdminService.ListOverrides:input_type -> headgate.admin.v1.ListOverridesRequest
+	49,  // 133: headgate.admin.v1.AdminService.History:input_type -> headgate.admin.v1.HistoryRequest
+	52,  // 134: headgate.admin.v1.AdminService.ListAudit:input_type -> headgate.admin.v1.ListAuditRequest
+	55,  // 135: headgate.admin.v1.AdminService.ListNodes:input_type -> headgate.admin.v1.ListNodesRequest
+	58,  // 136: headgate.admin.v1.AdminService.DescribeNode:input_type -> headgate.admin.v1.DescribeNodeRequest
+	61,  // 137: headgate.admin.v1.AdminService.Await:input_type -> headgate.admin.v1.AwaitRequest
+	63,  // 138: headgate.admin.v1.AdminService.ListAlerts:input_type -> headgate.admin.v1.ListAlertsRequest
+	69,  // 139: headgate.admin.v1.AdminService.Silence:input_type -> headgate.admin.v1.SilenceRequest
+	71,  // 140: headgate.admin.v1.AdminService.Unsilence:input_type -> headgate.admin.v1.UnsilenceRequest
+	73,  // 141: headgate.admin.v1.AdminService.TestAlerts:input_type -> headgate.admin.v1.TestAlertsRequest
+	76,  // 142: headgate.admin.v1.AdminService.ReplaceLineage:input_type -> headgate.admin.v1.ReplaceLineageRequest
+	78,  // 143: headgate.admin.v1.AdminService.CreateCredential:input_type -> headgate.admin.v1.CreateCredentialRequest
+	80,  // 144: headgate.admin.v1.AdminService.ListCredentials:input_type -> headgate.admin.v1.ListCredentialsRequest
+	83,  // 145: headgate.admin.v1.AdminService.RevokeCredential:input_type -> headgate.admin.v1.RevokeCredentialRequest
+	85,  // 146: headgate.admin.v1.AdminService.Stats:input_type -> headgate.admin.v1.StatsRequest
+	95,  // 147: headgate.admin.v1.AdminService.Top:input_type -> headgate.admin.v1.TopRequest
+	99,  // 148: headgate.admin.v1.AdminService.Lookup:input_type -> headgate.admin.v1.LookupRequest
+	2,   // 149: headgate.admin.v1.AdminService.WhoAmI:output_type -> headgate.admin.v1.WhoAmIResponse
+	5,   // 150: headgate.admin.v1.AdminService.Apply:output_type -> headgate.admin.v1.ApplyResponse
+	9,   // 151: headgate.admin.v1.AdminService.Promote:output_type -> headgate.admin.v1.PromoteResponse
+	11,  // 152: headgate.admin.v1.AdminService.Pause:output_type -> headgate.admin.v1.PauseResponse
+	13,  // 153: headgate.admin.v1.AdminService.Rollback:output_type -> headgate.admin.v1.RollbackResponse
+	15,  // 154: headgate.admin.v1.AdminService.RollbackDomain:output_type -> headgate.admin.v1.RollbackDomainResponse
+	17,  // 155: headgate.admin.v1.AdminService.Delete:output_type -> headgate.admin.v1.DeleteResponse
+	19,  // 156: headgate.admin.v1.AdminService.Freeze:output_type -> headgate.admin.v1.FreezeResponse
+	21,  // 157: headgate.admin.v1.AdminService.Unfreeze:output_type -> headgate.admin.v1.UnfreezeResponse
+	23,  // 158: headgate.admin.v1.AdminService.SetOverride:output_type -> headgate.admin.v1.SetOverrideResponse
+	25,  // 159: headgate.admin.v1.AdminService.DeleteOverride:output_type -> headgate.admin.v1.DeleteOverrideResponse
+	27,  // 160: headgate.admin.v1.AdminService.ListRules:output_type -> headgate.admin.v1.ListRulesResponse
+	30,  // 161: headgate.admin.v1.AdminService.GetRollout:output_type -> headgate.admin.v1.GetRolloutResponse
+	32,  // 162: headgate.admin.v1.AdminService.WatchRollout:output_type -> headgate.admin.v1.WatchRolloutResponse
+	42,  // 163: headgate.admin.v1.AdminService.ListDomains:output_type -> headgate.admin.v1.ListDomainsResponse
+	47,  // 164: headgate.admin.v1.AdminService.ListOverrides:output_type -> headgate.admin.v1.ListOverridesResponse
+	50,  // 165: headgate.admin.v1.AdminService.History:output_type -> headgate.admin.v1.HistoryResponse
+	53,  // 166: headgate.admin.v1.AdminService.ListAudit:output_type -> headgate.admin.v1.ListAuditResponse
+	56,  // 167: headgate.admin.v1.AdminService.ListNodes:output_type -> headgate.admin.v1.ListNodesResponse
+	59,  // 168: headgate.admin.v1.AdminService.DescribeNode:output_type -> headgate.admin.v1.DescribeNodeResponse
+	62,  // 169: headgate.admin.v1.AdminService.Await:output_type -> headgate.admin.v1.AwaitResponse
+	64,  // 170: headgate.admin.v1.AdminService.ListAlerts:output_type -> headgate.admin.v1.ListAlertsResponse
+	70,  // 171: headgate.admin.v1.AdminService.Silence:output_type -> headgate.admin.v1.SilenceResponse
+	72,  // 172: headgate.admin.v1.AdminService.Unsilence:output_type -> headgate.admin.v1.UnsilenceResponse
+	74,  // 173: headgate.admin.v1.AdminService.TestAlerts:output_type -> headgate.admin.v1.TestAlertsResponse
+	77,  // 174: headgate.admin.v1.AdminService.ReplaceLineage:output_type -> headgate.admin.v1.ReplaceLineageResponse
+	79,  // 175: headgate.admin.v1.AdminService.CreateCredential:output_type -> headgate.admin.v1.CreateCredentialResponse
+	81,  // 176: headgate.admin.v1.AdminService.ListCredentials:output_type -> headgate.admin.v1.ListCredentialsResponse
+	84,  // 177: headgate.admin.v1.AdminService.RevokeCredential:output_type -> headgate.admin.v1.RevokeCredentialResponse
+	86,  // 178: headgate.admin.v1.AdminService.Stats:output_type -> headgate.admin.v1.StatsResponse
+	96,  // 179: headgate.admin.v1.AdminService.Top:output_type -> headgate.admin.v1.TopResponse
+	100, // 180: headgate.admin.v1.AdminService.Lookup:output_type -> headgate.admin.v1.LookupResponse
+	149, // [149:181] is the sub-list for method output_type
+	117, // [117:149] is the sub-list for method input_type
+	117, // [117:117] is the sub-list for extension type_name
+	117, // [117:117] is the sub-list for extension extendee
+	0,   // [0:117] is the sub-list for field type_name
 }
 
 func init() { file_web_api_adminpb_admin_proto_init() }
@@ -6379,7 +8142,7 @@ func file_web_api_adminpb_admin_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_web_api_adminpb_admin_proto_rawDesc), len(file_web_api_adminpb_admin_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   85,
+			NumMessages:   103,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
