@@ -24,12 +24,28 @@ func (a *app) watchFlag(cmd *cobra.Command) {
 
 // list shows what fetch finds and, with --watch, what becomes of it.
 func (l *listing[T]) list(ctx context.Context, a *app, fetch func(context.Context) ([]T, error)) error {
-	items, err := fetch(ctx)
-	switch {
-	case err != nil:
-		return err
-	case !a.watching:
+	if !a.watching {
+		items, err := fetch(ctx)
+		if err != nil {
+			return err
+		}
 		return l.show(a, items)
+	}
+	w := &listWatch[T]{listing: l, app: a, table: l.table(a), held: map[string]string{}}
+	return a.keepLooking(ctx, func(ctx context.Context) error {
+		items, err := fetch(ctx)
+		if err != nil {
+			return err
+		}
+		return w.look(items)
+	})
+}
+
+// keepLooking looks, and looks again until Ctrl-C or --timeout, where that is given. A control plane that was there is
+// waited for.
+func (a *app) keepLooking(ctx context.Context, look func(context.Context) error) error {
+	if err := look(ctx); err != nil {
+		return err
 	}
 	end := ctx
 	if a.flags.Changed("timeout") {
@@ -37,17 +53,29 @@ func (l *listing[T]) list(ctx context.Context, a *app, fetch func(context.Contex
 		end, cancel = context.WithTimeout(ctx, a.timeout)
 		defer cancel()
 	}
-	w := &listWatch[T]{listing: l, app: a, table: l.table(a), held: map[string]string{}}
-	if err := w.look(items); err != nil {
-		return err
+	again := time.NewTicker(watchEvery)
+	defer again.Stop()
+	for away := false; ; {
+		select {
+		case <-end.Done():
+			if ctx.Err() != nil {
+				return explained{exitInterrupted}
+			}
+			return nil
+		case <-again.C:
+		}
+		err := look(end)
+		gone := errors.Is(err, rules.ErrUnavailable) || errors.Is(err, context.DeadlineExceeded)
+		switch {
+		case end.Err() != nil:
+			continue // which ends it
+		case err != nil && !gone:
+			return err
+		case gone && !away:
+			a.warn("%s does not answer, and is asked again: %s", a.server, oneLine(err.Error()))
+		}
+		away = gone
 	}
-	if err := w.run(end, fetch); err != nil {
-		return err
-	}
-	if ctx.Err() != nil {
-		return explained{exitInterrupted}
-	}
-	return nil
 }
 
 // listWatch is a list that is watched: what of it was printed.
@@ -56,7 +84,6 @@ type listWatch[T any] struct {
 	app   *app
 	table *table
 	held  map[string]string // by id, as it was then
-	away  bool              // the control plane does not answer, which was told
 }
 
 // watchEvent is what became of one thing; with -o json there is one a line.
@@ -74,36 +101,6 @@ const (
 	eventChanged = "changed"
 	eventGone    = "gone"
 )
-
-// run looks until end. A control plane that was there is waited for.
-func (w *listWatch[T]) run(end context.Context, fetch func(context.Context) ([]T, error)) error {
-	again := time.NewTicker(watchEvery)
-	defer again.Stop()
-	for {
-		select {
-		case <-end.Done():
-			return nil
-		case <-again.C:
-		}
-		items, err := fetch(end)
-		switch {
-		case end.Err() != nil:
-			return nil
-		case errors.Is(err, rules.ErrUnavailable) || errors.Is(err, context.DeadlineExceeded):
-			if !w.away {
-				w.app.warn("%s does not answer, and is asked again: %s", w.app.server, oneLine(err.Error()))
-			}
-			w.away = true
-			continue
-		case err != nil:
-			return err
-		}
-		w.away = false
-		if err := w.look(items); err != nil {
-			return err
-		}
-	}
-}
 
 // look prints what is not as it was.
 func (w *listWatch[T]) look(items []T) error {
