@@ -33,6 +33,7 @@ var readmeRetyped = []retyped{
 	{"DOMAIN/RULE", "demo/search"},
 	{"-d DOMAIN", "-d demo"},
 	{"freeze DOMAIN", "freeze demo"},
+	{"stats DOMAIN", "stats demo"},
 	{"--to-revision N", "--to-revision 2"},
 	{"--key VALUE --limit 300/min", "--key k8 --limit 300/min --yes"},
 	{"--key VALUE", "--key k8"},

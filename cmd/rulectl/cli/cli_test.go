@@ -66,7 +66,7 @@ func runScripts(t *testing.T, names ...string) {
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"exits": exits, "node": node, "alert": fire, "audit": audit, "normal": normal, "edit": edit, "anchor": anchor, "id": id,
-			"secured": secured(t), "sidecar": sidecar, "asked": asked, "store-away": storeAway, "mode": mode, "pushed": pushed, "expired": expired, "counted": counted,
+			"secured": secured(t), "sidecar": sidecar, "asked": asked, "store-away": storeAway, "mode": mode, "pushed": pushed, "window": window, "expired": expired, "counted": counted,
 		},
 	}
 	for _, name := range names {
@@ -157,7 +157,7 @@ func TestScripts(t *testing.T) {
 	runScripts(t, "validate", "fmt", "explain", "apply", "refused", "conflict", "get", "promote", "rollback", "sidecars", "wait", "no-server", "usage")
 	runScripts(t, "apply-guards", "life", "rollback-domain", "freeze", "breakglass", "override")
 	runScripts(t, "domains", "history", "audit", "sidecar-describe", "watch", "token")
-	runScripts(t, "rollout", "config", "protected", "login", "output", "diff", "lists", "connection", "describe", "inspect", "doctor", "completion", "man", "alert")
+	runScripts(t, "rollout", "stats", "lookup", "config", "protected", "login", "output", "diff", "lists", "connection", "describe", "inspect", "doctor", "completion", "man", "alert")
 }
 
 func TestC16MisspeltKeyIsNamedAndNothingIsStored(t *testing.T) {

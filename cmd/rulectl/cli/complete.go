@@ -22,14 +22,15 @@ type lister func(ctx context.Context, a *app) []string
 // complete lets shells complete the names of what there is, in arguments and in flags.
 func (a *app) complete(root *cobra.Command) {
 	for _, path := range []string{
-		"promote", "abort", "pause", "resume", "rollback", "delete", "history", "rollout status", "inspect", "override set", "override list", "override delete",
+		"promote", "abort", "pause", "resume", "rollback", "delete", "history", "rollout status", "top", "inspect", "override set", "override list", "override delete",
 		"alert silence", "alert unsilence",
 	} {
 		a.completeArg(root, path, ruleNames)
 	}
 	a.completeArg(root, "get rules", ruleNames)
-	a.completeArg(root, "freeze", ruleNames, domainNames)
-	a.completeArg(root, "unfreeze", ruleNames, domainNames)
+	for _, path := range []string{"freeze", "unfreeze", "stats", "lookup"} {
+		a.completeArg(root, path, ruleNames, domainNames)
+	}
 	a.completeDescribe(root)
 	a.completeArg(root, "get domains", domainNames)
 	a.completeArg(root, "watch", domainNames)
@@ -49,6 +50,8 @@ func (a *app) complete(root *cobra.Command) {
 	promote, _, _ := root.Find([]string{"promote"})
 	a.completeFlag(promote, "to", words("1%", "10%", "50%", "100%", stepNext))
 	a.completeFlag(promote, "on-trip", words(string(rules.TripPauses), string(rules.TripRollsBack)))
+	stats, _, _ := root.Find([]string{"stats"})
+	a.completeFlag(stats, "by", words(byVersion))
 	rollback, _, _ := root.Find([]string{"rollback"})
 	_ = rollback.RegisterFlagCompletionFunc("to", func(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
 		return a.named(cmd.Context(), typed, func(ctx context.Context, a *app) []string { return versionNames(ctx, a, args) })

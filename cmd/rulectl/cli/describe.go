@@ -160,6 +160,9 @@ func (f *ruleFacts) text(now time.Time) string {
 	line("State:", r.GetState())
 	line("Cohort:", cohortText(r))
 	line("Plan:", r.GetPlan())
+	if r.GetCandidate() != nil {
+		line("Counted:", fmt.Sprintf("rulectl stats %s/%s has what v%d would refuse", r.GetDomain(), r.GetName(), r.GetCandidate().GetNumber()))
+	}
 	for _, freeze := range f.freezes() {
 		line("Frozen:", freeze.text(now))
 	}

@@ -19,7 +19,7 @@ import (
 var update = flag.Bool("update", false, "write the golden files and the reference pages")
 
 // volatile are the fields that differ from run to run, or from machine to machine.
-var volatile = regexp.MustCompile(`("(?:uid|time|seen|until|frozenUntil|created|expires|revoked|seal|id|token|actor|server|lineage|head|go|` +
+var volatile = regexp.MustCompile(`("(?:uid|time|from|to|start|seen|until|frozenUntil|created|expires|revoked|seal|id|token|actor|server|lineage|head|go|` +
 	`platform|startedBy|key|before|after|text|name|overrideUntil|file|version)": ?)"(?:[^"\\]|\\.)*"`)
 
 // inTexts are such values within texts.
@@ -156,6 +156,18 @@ func TestJSONIsWhatItWas(t *testing.T) {
 	goldenRun(t, env, 0, "apply", "-f", path("next.yaml"), "--yes")
 	goldenRun(t, env, 0, "promote", "a/login", "--plan", "1% 1h, 100%", "--gate", "maxWouldRefuse 2%")
 	check(golden{"RolloutStatus", 0, []string{"rollout", "status", "a/login"}})
+	for i, facts := range [][]string{
+		{"allowed=90", "refused_1=10", "key=192.0.2.1:10", "reference=REFONE", "missing"}, {"would_allow_allowed=95", "would_refuse_allowed_other=5", "would=192.0.2.1:5"},
+	} {
+		if err := plane.window(t.Context(), "a/login", int64(i)+1, facts...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	check(
+		golden{"Stats", 0, []string{"stats", "a/login"}},
+		golden{"TopKeys", 0, []string{"top", "a/login"}},
+		golden{"Lookup", 0, []string{"lookup", "a/login", "--key", "192.0.2.1"}},
+	)
 	env["RULECTL_CONFIG"] = path("config.yaml")
 	check(golden{"ContextList", 0, []string{"config", "get-contexts"}}, golden{"Config", 0, []string{"config", "view"}})
 	for _, kind := range kinds(t) {

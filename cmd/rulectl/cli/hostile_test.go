@@ -3,6 +3,7 @@ package cli_test
 import (
 	"bytes"
 	"context"
+	"math"
 	"net"
 	"strings"
 	"sync"
@@ -122,6 +123,33 @@ func (hostile) WhoAmI(context.Context, *adminpb.WhoAmIRequest) (*adminpb.WhoAmIR
 	return &adminpb.WhoAmIResponse{Name: hostileText, Role: hostileText, Domains: []string{hostileText}, Program: hostileText, Lineage: hostileText}, nil
 }
 
+func (hostile) Stats(_ context.Context, req *adminpb.StatsRequest) (*adminpb.StatsResponse, error) {
+	f := &adminpb.VersionFigures{Decided: 1, Refused: 1, WouldRefuse: -1, WouldRefuseShared: 1}
+	v := &adminpb.VersionStats{
+		Rule: hostileText, Role: hostileText, Total: f, Limits: []*adminpb.LimitRefusals{{Number: 1, Name: hostileText}}, Refused: &adminpb.Interval{},
+		Points: []*adminpb.VersionPoint{{Figures: f}, {Figures: &adminpb.VersionFigures{Refused: math.MaxInt64}}},
+	}
+	return &adminpb.StatsResponse{
+		To: req.GetTo(), Versions: []*adminpb.VersionStats{v}, Missing: []*adminpb.MissingCounts{{Node: hostileText}}, LeftOut: -1,
+		Requests: &adminpb.DomainStats{},
+	}, nil
+}
+
+func (hostile) Top(context.Context, *adminpb.TopRequest) (*adminpb.TopResponse, error) {
+	v := &adminpb.VersionKeys{Role: hostileText, Keys: []*adminpb.TopKey{{Label: hostileText, Id: hostileText, Share: math.NaN()}}}
+	return &adminpb.TopResponse{Versions: []*adminpb.VersionKeys{v}, Missing: []*adminpb.MissingCounts{{Node: hostileText}}}, nil
+}
+
+func (hostile) Lookup(context.Context, *adminpb.LookupRequest) (*adminpb.LookupResponse, error) {
+	return &adminpb.LookupResponse{
+		Standings: []*adminpb.KeyStanding{{Rule: hostileText, Role: hostileText, Label: hostileText}}, Unknown: []string{hostileText},
+		Refusals: []*adminpb.Refusal{{
+			Domain: hostileText, Rule: hostileText, Limit: hostileText, Outcome: hostileText, Label: hostileText, KeyId: hostileText, Path: hostileText,
+			Reference: hostileText, Node: hostileText,
+		}}, Missing: []*adminpb.MissingCounts{{Node: hostileText}},
+	}, nil
+}
+
 // startHostile serves it until the test ends.
 func startHostile(t *testing.T) (addr string) {
 	t.Helper()
@@ -165,6 +193,7 @@ func TestNothingThatAServerSaysControlsTheTerminal(t *testing.T) {
 		"describe a/x", "describe domain a", "describe sidecar n", "sidecar list", "sidecar list -o wide", "sidecar diff n", "history a/x",
 		"get rules --sort-by summary -o wide", "audit list", "audit export", "override list a/x", "token list", "token create --name a --role viewer", "whoami", "doctor",
 		"get rules -o json", "get rules --jq .items", "get rules --sort-by owner", "sidecar list -w --timeout 50ms", "sidecar list -w --timeout 50ms -o json", "get domains -o yaml", "get rules -o name", "sidecar list -o name",
+		"stats a/x", "stats a/x --by version", "stats a", "stats a -o yaml", "top a/x", "lookup a/x --key k", "lookup --reference r", "lookup a --key k -o json",
 		"alert list", "alert list -o yaml", "alert list -o name", "alert test",
 	} {
 		var out bytes.Buffer

@@ -106,7 +106,7 @@ func start(dir string, d doors) (*controlPlane, error) {
 	ctx, end := context.WithCancel(context.Background())
 	fleetCtx, endFleet := context.WithCancel(context.Background())
 	push.Register(ctx, server, c.cache, fleet)
-	adminpb.RegisterAdminServiceServer(server, api.NewServer(c.service, api.Options{Program: "controlplane/test", Alerts: store}))
+	adminpb.RegisterAdminServiceServer(server, api.NewServer(c.service, api.Options{Program: "controlplane/test", Tallies: store, Alerts: store}))
 	var running, saving sync.WaitGroup
 	running.Go(func() { _ = server.Serve(listener) }) // ends with Stop
 	running.Go(func() { _ = c.cache.Run(ctx, store, time.Second) })

@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -166,5 +167,29 @@ func TestTablesFitATerminal(t *testing.T) {
 	// Nothing is cut for a program.
 	if out := goldenRun(t, map[string]string{"RULECTL_SERVER": plane.addr}, 0, "get", "rules"); strings.Contains(out, "…") {
 		t.Errorf("cut: %q", out)
+	}
+}
+
+// On a terminal the counts stand in one place; what was there is written over.
+func TestStatsAreRedrawnOnATerminal(t *testing.T) {
+	t.Parallel()
+	plane := setup(t)
+	env := map[string]string{"RULECTL_SERVER": plane.addr}
+	plane.mustApply(t, oneRule)
+	count := func(cell string) {
+		t.Helper()
+		if err := plane.window(t.Context(), "a/x", 1, cell); err != nil {
+			t.Fatal(err)
+		}
+	}
+	count("would_allow_none=4100041")
+	s := sit(t, env, "stats", "a/x", "-w")
+	s.sees("4,100,041")
+	count("would_allow_none=1")
+	s.sees("4,100,042")
+	s.types(ctrlC)
+	code, screen := s.leaves()
+	if code != 130 || !regexp.MustCompile(`\x1b\[\d+A\x1b\[J(?s:.*)4,100,042`).MatchString(screen) {
+		t.Errorf("exit code %d, %q", code, screen)
 	}
 }

@@ -183,12 +183,6 @@ func stepsText(r *adminpb.Rollout) string {
 func countsTable(r *adminpb.Rollout) string {
 	header := []string{"VERSION", "STAGE", "DECISIONS", "ALLOWED", "REFUSED", "WOULD REFUSE"}
 	var rows [][]string
-	of := func(part, whole int64) string {
-		if whole == 0 {
-			return "-"
-		}
-		return fmt.Sprintf("%s (%s)", thousands(part), percentText(float64(part)/float64(whole)))
-	}
 	for _, v := range versionsByAge(r) {
 		stage := v.GetRole()
 		switch {
@@ -197,12 +191,12 @@ func countsTable(r *adminpb.Rollout) string {
 		case stage == "candidate":
 			stage = string(rules.StageShadow)
 		}
-		would := of(v.GetWouldRefuse(), v.GetJudged())
+		would := shareOf(v.GetWouldRefuse(), v.GetJudged())
 		if v.GetJudged() > 0 {
 			would += " of " + thousands(v.GetJudged())
 		}
 		rows = append(rows, []string{
-			fmt.Sprintf("v%d", v.GetVersion()), stage, thousands(v.GetBound()), thousands(v.GetBound() - v.GetRefused()), of(v.GetRefused(), v.GetBound()), would,
+			fmt.Sprintf("v%d", v.GetVersion()), stage, thousands(v.GetBound()), thousands(v.GetBound() - v.GetRefused()), shareOf(v.GetRefused(), v.GetBound()), would,
 		})
 	}
 	return renderTable(header, rows, "DECISIONS", "ALLOWED", "REFUSED", "WOULD REFUSE")

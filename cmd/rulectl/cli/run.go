@@ -142,7 +142,8 @@ func (a *app) rootCommand() *cobra.Command {
 		a.testCommand(), a.backtestCommand())
 	root.AddCommand(a.applyCommand(), a.promoteCommand(), a.abortCommand(), a.pauseCommand(), a.resumeCommand(),
 		a.rollbackCommand(), a.diffCommand(), a.deleteCommand(), a.freezeCommand(), a.unfreezeCommand(), a.overrideCommand())
-	root.AddCommand(a.getCommand(), a.describeCommand(), a.rolloutCommand(), a.inspectCommand(), a.historyCommand(), a.auditCommand(), a.sidecarCommand(), a.watchCommand(), a.alertCommand())
+	root.AddCommand(a.getCommand(), a.describeCommand(), a.rolloutCommand(), a.statsCommand(), a.topCommand(), a.lookupCommand(), a.inspectCommand(), a.historyCommand(),
+		a.auditCommand(), a.sidecarCommand(), a.watchCommand(), a.alertCommand())
 	root.AddCommand(a.tokenCommand(), a.whoamiCommand(), a.loginCommand(), a.logoutCommand(), a.configCommand(), a.doctorCommand(),
 		a.versionCommand(), a.manCommand(), a.optionsCommand(), exitCodesTopic())
 	root.SetHelpCommandGroupID(groupSelf)
