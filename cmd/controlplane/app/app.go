@@ -196,7 +196,7 @@ func (a *App) Run(ctx context.Context) error {
 func (a *App) lead(ctx context.Context) error {
 	err := a.store.Lead(ctx, func(ctx context.Context) error {
 		group, leading := errgroup.WithContext(ctx)
-		for _, run := range []func(context.Context) error{a.plans.Run, a.watcher.Run, a.notifier.Run} {
+		for _, run := range []func(context.Context) error{a.plans.Run, a.watcher.Run, a.notifier.Run, a.prune} {
 			group.Go(func() error { return run(leading) })
 		}
 		return group.Wait()
