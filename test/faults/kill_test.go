@@ -3,7 +3,6 @@ package faults_test
 import (
 	"flag"
 	"math/rand/v2"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -29,7 +28,7 @@ var seed = flag.Uint64("seed", rand.Uint64(), "of the random moments at which th
 
 func TestKilledControlPlaneKeepsWhatItAcknowledgedAndHalvesNothing(t *testing.T) {
 	t.Parallel()
-	binary := buildPlain(t)
+	binary := harness.BuildPlain(t, "./cmd/controlplane") // with the race detector a hundred starts would take minutes
 	for _, c := range []struct {
 		name     string
 		database func(*testing.T) string
@@ -44,16 +43,6 @@ func TestKilledControlPlaneKeepsWhatItAcknowledgedAndHalvesNothing(t *testing.T)
 			killAgainAndAgain(t, newPlane(t, binary, c.database(t)), c.rounds)
 		})
 	}
-}
-
-// buildPlain compiles the control plane without the race detector, with which a hundred starts would take minutes.
-func buildPlain(t *testing.T) string {
-	t.Helper()
-	binary := filepath.Join(t.TempDir(), "controlplane")
-	if out, err := exec.Command("go", "build", "-o", binary, "github.com/headgate/headgate/cmd/controlplane").CombinedOutput(); err != nil {
-		t.Fatalf("go build: %v\n%s", err, out)
-	}
-	return binary
 }
 
 func killAgainAndAgain(t *testing.T, p *plane, rounds int) {

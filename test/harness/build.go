@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-// builds keeps the binaries of this test process, by package.
+// builds keeps the binaries of this test process, by name.
 var builds struct {
 	mu    sync.Mutex
 	dir   string
@@ -22,12 +22,21 @@ var builds struct {
 // Build compiles the main package pkg and returns the path of its binary. The package is
 // named as from the top of the repository ("./cmd/sidecar") or by its import path. It is
 // built once per test process, with the race detector where the test has it.
-func Build(tb testing.TB, pkg string) string {
+func Build(tb testing.TB, pkg string) string { tb.Helper(); return build(tb, pkg, raceEnabled) }
+
+// BuildPlain is Build without the race detector, for tests that would take minutes with it.
+func BuildPlain(tb testing.TB, pkg string) string { tb.Helper(); return build(tb, pkg, false) }
+
+func build(tb testing.TB, pkg string, race bool) string {
 	tb.Helper()
 	needMain(tb)
+	name := path.Base(pkg)
+	if raceEnabled && !race {
+		name += "-plain"
+	}
 	builds.mu.Lock()
 	defer builds.mu.Unlock()
-	if binary, ok := builds.paths[pkg]; ok {
+	if binary, ok := builds.paths[name]; ok {
 		return binary
 	}
 	if builds.dir == "" {
@@ -38,21 +47,21 @@ func Build(tb testing.TB, pkg string) string {
 		releaseAtEnd(func() { _ = os.RemoveAll(dir) })
 		builds.dir, builds.paths = dir, map[string]string{}
 	}
-	binary := filepath.Join(builds.dir, path.Base(pkg))
-	if err := goBuild(binary, pkg); err != nil {
+	binary := filepath.Join(builds.dir, name)
+	if err := goBuild(binary, pkg, race); err != nil {
 		tb.Fatal(err)
 	}
-	builds.paths[pkg] = binary
+	builds.paths[name] = binary
 	return binary
 }
 
-func goBuild(binary, pkg string) error {
+func goBuild(binary, pkg string, race bool) error {
 	root, err := moduleRoot()
 	if err != nil {
 		return err
 	}
 	args := []string{"build", "-o", binary}
-	if raceEnabled {
+	if race {
 		args = append(args, "-race")
 	}
 	cmd := exec.Command("go", append(args, pkg)...)

@@ -18,6 +18,7 @@ type Link struct {
 	mu     sync.Mutex
 	delay  time.Duration
 	mended chan struct{} // nil while the link is whole; closed when it is whole again
+	asks   bool          // while it is not: what clients say is passed on
 	conns  map[net.Conn]struct{}
 }
 
@@ -47,9 +48,16 @@ func NewLink(tb testing.TB, to string) *Link {
 
 // Swallow lets every byte vanish, of connections that are there and of new ones, which are accepted as ever. Nobody is
 // told, as when a firewall drops packets.
-func (l *Link) Swallow() {
+func (l *Link) Swallow() { l.swallow(false) }
+
+// SwallowAnswers lets what the server says vanish, and passes on what it is told: so it does what it is asked, and nobody
+// learns of it.
+func (l *Link) SwallowAnswers() { l.swallow(true) }
+
+func (l *Link) swallow(asks bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.asks = asks
 	if l.mended == nil {
 		l.mended = make(chan struct{})
 	}
@@ -93,7 +101,7 @@ func (l *Link) accept(all *sync.WaitGroup) {
 }
 
 // pass passes on one direction of a connection, and ends both when one ends.
-func (l *Link) pass(from, to net.Conn, late bool) {
+func (l *Link) pass(from, to net.Conn, answers bool) {
 	defer func() {
 		_, _ = from.Close(), to.Close()
 		l.mu.Lock()
@@ -107,13 +115,13 @@ func (l *Link) pass(from, to net.Conn, late bool) {
 			return
 		}
 		l.mu.Lock()
-		delay, mended := l.delay, l.mended
+		delay, mended, asks := l.delay, l.mended, l.asks
 		l.mu.Unlock()
-		if mended != nil {
+		if mended != nil && (answers || !asks) {
 			<-mended
 			return
 		}
-		if late && delay > 0 {
+		if answers && delay > 0 {
 			<-time.After(delay)
 		}
 		if _, err := to.Write(buf[:n]); err != nil {

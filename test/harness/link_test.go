@@ -2,6 +2,9 @@ package harness_test
 
 import (
 	"bufio"
+	"errors"
+	"fmt"
+	"io"
 	"net"
 	"testing"
 	"time"
@@ -46,5 +49,40 @@ func TestLinkPassesSwallowsAndMends(t *testing.T) {
 	l.Mend()
 	if got := ask(t, dial(), "PING"); got != "+PONG\r\n" {
 		t.Errorf("a mended link answers %q", got)
+	}
+}
+
+// What a client says arrives, and no answer does.
+func TestLinkThatSwallowsAnswersPassesOnWhatIsAsked(t *testing.T) {
+	t.Parallel()
+	server := harness.Redis(t)
+	l := harness.NewLink(t, server.Addr)
+	far, err := net.Dial("tcp", l.Addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = far.Close() }()
+	near, err := net.Dial("tcp", server.Addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = near.Close() }()
+	ask(t, far, "PING")
+	l.SwallowAnswers()
+	if _, err := far.Write([]byte("SET key 7\r\n")); err != nil {
+		t.Fatal(err)
+	}
+	harness.Eventually(t, 10*time.Second, func() error {
+		if got := ask(t, near, "EXISTS key"); got != ":1\r\n" {
+			return fmt.Errorf("asked whether the key is there, the server answers %q", got)
+		}
+		return nil
+	})
+	l.Mend()
+	if err := far.SetReadDeadline(time.Now().Add(10 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := far.Read(make([]byte, 1)); n > 0 || !errors.Is(err, io.EOF) {
+		t.Errorf("a connection that lost its answer has %d bytes more, %v: want that it is broken off", n, err)
 	}
 }
