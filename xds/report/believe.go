@@ -17,6 +17,9 @@ const (
 	// written down after its first counts came.
 	believeWithin = 5 * time.Second
 	believeEvery  = 100 * time.Millisecond
+	// unsure is a doubt that lasts until the node's stream of rules is open again: what a control plane had sent when it was
+	// killed may not be written down, and the counts may come first.
+	unsure = "unsure"
 	// maxGaveUp bounds what is remembered of a stream's forgeries.
 	maxGaveUp = 10_000
 )
@@ -24,13 +27,13 @@ const (
 // believe leaves out of a closed window what the node cannot have counted. It waits for what may become true, and for a
 // database that does not answer: nothing that an honest node counted is lost. An error ends the stream.
 func (r *reporter) believe(ctx context.Context, w *tally.Window) error {
-	until := time.Now().Add(believeWithin)
+	came := time.Now()
 	for {
-		doubts, err := r.doubts(ctx, w)
+		doubts, err := r.doubts(ctx, w, came)
 		switch {
 		case errors.Is(err, rules.ErrForbidden) || errors.Is(err, rules.ErrConflict):
 			return r.refuseNode(err)
-		case err == nil && (!r.hopes(doubts) || !time.Now().Before(until)):
+		case err == nil && !r.hopes(doubts, time.Since(came) < believeWithin):
 			r.giveUp(doubts)
 			leaveOut(w, doubts)
 			return nil
@@ -41,8 +44,8 @@ func (r *reporter) believe(ctx context.Context, w *tally.Window) error {
 	}
 }
 
-// doubts returns why versions of the window are not believed, by version.
-func (r *reporter) doubts(ctx context.Context, w *tally.Window) (map[versionID]string, error) {
+// doubts returns why versions of a window that came at a time are not believed, by version.
+func (r *reporter) doubts(ctx context.Context, w *tally.Window, came time.Time) (map[versionID]string, error) {
 	newest := map[string]int64{} // version, by rule
 	ids := map[versionID]string{}
 	note := func(domain, uid string, version int64) {
@@ -67,7 +70,7 @@ func (r *reporter) doubts(ctx context.Context, w *tally.Window) (map[versionID]s
 			}
 		}
 		node := nodes[id.domain]
-		if ids[id] = r.doubt(id, births, &node); ids[id] == "" {
+		if ids[id] = r.doubt(id, births, &node, came); ids[id] == "" {
 			delete(ids, id)
 		}
 	}
@@ -76,7 +79,7 @@ func (r *reporter) doubts(ctx context.Context, w *tally.Window) (map[versionID]s
 
 // doubt says why the node cannot have counted for the version; "" when it can. A rule that the node refuses has an earlier
 // version in force there, whose revision is before that of the refused one.
-func (r *reporter) doubt(id versionID, births map[string]tally.Birth, node *rollout.Node) string {
+func (r *reporter) doubt(id versionID, births map[string]tally.Birth, node *rollout.Node, came time.Time) string {
 	birth, ok := births[id.uid]
 	switch {
 	case !r.countsFor(id.domain) || ok && birth.Domain != id.domain:
@@ -84,21 +87,26 @@ func (r *reporter) doubt(id versionID, births map[string]tally.Birth, node *roll
 	case !ok || id.version < 1 || id.version > int64(len(birth.Revisions)):
 		return refusedUnknown
 	}
-	switch born := birth.Revisions[id.version-1]; {
+	born := birth.Revisions[id.version-1]
+	unsent, rejected := born > node.Sent, born >= node.Nacked && slices.Contains(node.Refused, birth.Rule)
+	seen := node.Connected && node.Seen.After(came)
+	switch {
 	case born == 0:
 		return refusedUnknown
-	case born > node.Sent:
+	case (unsent || rejected) && !seen:
+		return unsure
+	case unsent:
 		return refusedUnsent
-	case born >= node.Nacked && slices.Contains(node.Refused, birth.Rule):
+	case rejected:
 		return refusedRejected
 	}
 	return ""
 }
 
-// hopes reports whether a doubt may end soon.
-func (r *reporter) hopes(doubts map[versionID]string) bool {
+// hopes reports whether a doubt may end: soon, as long as the window is young, or when the stream of rules is open.
+func (r *reporter) hopes(doubts map[versionID]string, young bool) bool {
 	for id, reason := range doubts {
-		if _, given := r.gaveUp[id]; !given && reason != refusedDomain {
+		if _, given := r.gaveUp[id]; !given && (reason == unsure || young && reason != refusedDomain) {
 			return true
 		}
 	}

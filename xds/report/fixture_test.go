@@ -189,6 +189,7 @@ func newNodes() *nodes {
 func (n *nodes) set(node rollout.Node) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	node.Connected = true
 	n.here[node.ID+" "+node.Domain] = node
 }
 
@@ -196,6 +197,7 @@ func (n *nodes) Node(id, domain string) (rollout.Node, bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	node, ok := n.here[id+" "+domain]
+	node.Seen = time.Now()
 	return node, ok
 }
 

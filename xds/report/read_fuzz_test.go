@@ -53,7 +53,7 @@ func FuzzRead(f *testing.F) {
 			began := micros(time.Now())
 			read := r.read(w)
 			wantSound(t, r, &read, began)
-			doubts, err := r.doubts(t.Context(), &read)
+			doubts, err := r.doubts(t.Context(), &read, time.Now())
 			if err != nil {
 				continue
 			}

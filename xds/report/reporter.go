@@ -181,7 +181,7 @@ func (r *reporter) take(ctx context.Context, m *xdspb.ReportRequest) error {
 		return nil
 	}
 	read := r.read(m.GetOpen())
-	if doubts, err := r.doubts(ctx, &read); err == nil {
+	if doubts, err := r.doubts(ctx, &read, time.Now()); err == nil {
 		leaveOut(&read, doubts) // counted with the closed window
 		r.setOpen(&read)
 	}

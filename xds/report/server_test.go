@@ -172,6 +172,34 @@ func TestCountsOfAVersionThatIsJustBeingSentWait(t *testing.T) {
 	})
 }
 
+// A control plane that is killed may not have written down what it had sent, and the node's next stream of rules may open
+// long after that of its counts.
+func TestCountsOfANodeWhoseStreamOfRulesIsNotOpenWait(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p := newPlane(t)
+		clear(p.nodes.here)
+		old := rollout.Node{ID: "n1", Domain: "api", Identity: "team-a", Lineage: "one", Sent: 5, Connected: true, Seen: time.Now()}
+		p.nodes.saved["n1 api"] = old
+		p.start()
+		defer p.down()
+		time.Sleep(time.Second)
+		r := p.named("api")
+		defer r.close()
+		time.AfterFunc(time.Minute, func() {
+			p.nodes.set(rollout.Node{ID: "n1", Domain: "api", Identity: "team-a", Lineage: "one", Sent: 7})
+		})
+		began := time.Now()
+		r.send(&xdspb.ReportRequest{Closed: []*xdspb.Window{closed(1, versionTally("uid-a", 3, 4))}})
+		if n := r.stored(); n != 1 || time.Since(began) < time.Minute {
+			t.Errorf("stored up to %d after %v, want 1 after a minute", n, time.Since(began))
+		}
+		if n := p.store.count("uid-a", 3, allowed); n != 4 {
+			t.Errorf("%d stored, want 4", n)
+		}
+	})
+}
+
 // A node that falls behind another history keeps what it counted.
 func TestStreamOfANodeWhoseHistoryWasReplacedEnds(t *testing.T) {
 	t.Parallel()
