@@ -16,9 +16,9 @@ type asked struct {
 	rules    []*rules.Rule
 	versions []askedVersion
 	charges  []Charge
-	limits   []string // the limit of each charge
-	parts    []part   // for each request in order, the versions that may bind; kept only where each gets a status
-	failed   int      // versions that apply only because their expression could not be evaluated
+	of       []chargeOf // for each charge
+	parts    []part     // for each request in order, the versions that may bind; kept only where each gets a status
+	failed   int        // versions that apply only because their expression could not be evaluated
 	now      time.Time
 }
 
@@ -28,6 +28,12 @@ func (a *asked) at(p *program) time.Time {
 		a.now = p.clock()
 	}
 	return a.now
+}
+
+// chargeOf is what a charge is of.
+type chargeOf struct {
+	version int // in asked.versions
+	limit   string
 }
 
 type askedVersion struct {
@@ -180,15 +186,25 @@ func (a *asked) ruleNumber(r *rules.Rule) int {
 	return len(a.rules) - 1
 }
 
+// versionNumber is the same for all keys of a version.
+func (a *asked) versionNumber(v *rules.Version) int {
+	for i := range a.versions {
+		if a.versions[i].version == v {
+			return i
+		}
+	}
+	return len(a.versions)
+}
+
 // charge asks each limit of a version.
 func (a *asked) charge(p *program, n *namer, version int) {
 	v := &a.versions[version]
 	v.from = len(a.charges)
 	v.id = n.key(v.plan, v.key)
-	rule, tag := a.ruleNumber(v.rule), n.tag(v.plan, v.key, v.id)
+	rule, number, tag := a.ruleNumber(v.rule), a.versionNumber(v.version), n.tag(v.plan, v.key, v.id)
 	if v.denied != "" {
-		a.charges = append(a.charges, denied(rule, version, v.whatIf, tag))
-		a.limits = append(a.limits, "")
+		a.charges = append(a.charges, denied(rule, number, v.whatIf, tag))
+		a.of = append(a.of, chargeOf{version: version})
 		v.to = len(a.charges)
 		return
 	}
@@ -205,7 +221,7 @@ func (a *asked) charge(p *program, n *namer, version int) {
 			continue
 		}
 		c := Charge{
-			Rule: rule, Version: version, WhatIf: v.whatIf, Cost: v.spend, Limit: v.numbers[i], Tick: l.tick,
+			Rule: rule, Version: number, WhatIf: v.whatIf, Cost: v.spend, Limit: v.numbers[i], Tick: l.tick,
 			Actual: Counter{Tag: tag, ID: n.counter(l, v.key, roleActual, 0)},
 		}
 		c.Owns = !other.has(l) || a.charged(c.Actual)
@@ -217,7 +233,7 @@ func (a *asked) charge(p *program, n *namer, version int) {
 			c.Decides.ID = n.counter(l, v.key, roleFrozen, v.frozen)
 		}
 		a.charges = append(a.charges, c)
-		a.limits = append(a.limits, l.limit.Name)
+		a.of = append(a.of, chargeOf{version, l.limit.Name})
 	}
 	v.to = len(a.charges)
 }
@@ -303,8 +319,8 @@ func sharedByCohort(r *rules.Rule, key rules.Key) bool {
 // own leaves, for each actual counter, one owner among the charges that may own it: the one that decides by it, or would
 // if it were not frozen, else the stable's, else the first.
 func (a *asked) own() {
-	rank := func(c *Charge) int {
-		v := &a.versions[c.Version]
+	rank := func(charge int) int {
+		v := a.versionOf(charge)
 		switch {
 		case v.decides == roleActual:
 			return 2
@@ -315,14 +331,14 @@ func (a *asked) own() {
 	}
 	for i := range a.charges {
 		c := &a.charges[i]
-		v := &a.versions[c.Version]
+		v := a.versionOf(i)
 		bothSides := v.key.Shared() && v.rule.Percent > 0 // of a cohort are served by this counter
 		for j := range a.charges {
 			other := &a.charges[j]
 			if j == i || other.Actual != c.Actual {
 				continue
 			}
-			if other.Owns && (rank(other) > rank(c) || rank(other) == rank(c) && j < i) {
+			if other.Owns && (rank(j) > rank(i) || rank(j) == rank(i) && j < i) {
 				c.Owns = false
 			}
 			if bothSides {

@@ -19,7 +19,7 @@ type Counter struct {
 
 // A Charge asks whether a cost fits one limit of one version of a rule.
 type Charge struct {
-	// Rule and Version number the rules and the versions of the request: charges of one version share both.
+	// Rule and Version number the rules and the versions of the request: charges of one version share both, whatever their keys.
 	Rule, Version int
 	// WhatIf marks a version that is only judged: it never changes what binds.
 	WhatIf bool

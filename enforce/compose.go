@@ -128,13 +128,13 @@ func (a *asked) louder(verdicts []Verdict, c, b int, allowed bool) bool {
 }
 
 func (a *asked) fullName(charge int) string {
-	return a.versionOf(charge).rule.Name + "/" + a.limits[charge]
+	return a.versionOf(charge).rule.Name + "/" + a.of[charge].limit
 }
 
 // violated notes that the charge's limit refuses.
 func (a *asked) violated(d *Decision, charge int) {
 	if v := a.versionOf(charge); v.denied == "" {
-		d.violated(v.rule.Name, a.limits[charge])
+		d.violated(v.rule.Name, a.of[charge].limit)
 	}
 }
 
@@ -144,13 +144,13 @@ func (d *Decision) violated(rule, limit string) {
 	}
 }
 
-func (a *asked) versionOf(charge int) *askedVersion { return &a.versions[a.charges[charge].Version] }
+func (a *asked) versionOf(charge int) *askedVersion { return &a.versions[a.of[charge].version] }
 
 func (a *asked) speak(d *Decision, charge int, verdict Verdict) {
 	v := a.versionOf(charge)
 	response := v.version.Spec.Response
 	c := &a.charges[charge]
-	d.Rule, d.Version, d.Limit = v.rule.Name, v.version.Number, a.limits[charge]
+	d.Rule, d.Version, d.Limit = v.rule.Name, v.version.Number, a.of[charge].limit
 	d.Rate, d.Left, d.Wait = c.rate(), verdict.Left, verdict.Wait
 	d.Headers, d.HideHeaders = response.Headers, d.HideHeaders || response.Headers == rules.HeadersNone
 	if d.Allowed {
@@ -195,7 +195,7 @@ func (a *asked) withoutStore(ctx context.Context, local Limiter) Decision {
 			a.refuseAlone(&d, v, http.StatusServiceUnavailable, ReasonStoreUnavailable, storeRetry)
 			d.violated(v.rule.Name, "")
 		case v.version.Spec.Failure.Mode == rules.FailLocal:
-			a.countLocally(&counted, v)
+			a.countLocally(&counted, i)
 			continue
 		default:
 			continue
@@ -225,7 +225,8 @@ func (a *asked) refuseAlone(d *Decision, v *askedVersion, status int, reason Rea
 }
 
 // countLocally adds the local charge of a version: the number of its failure mode, for the key of its first limit.
-func (a *asked) countLocally(counted *asked, v *askedVersion) {
+func (a *asked) countLocally(counted *asked, version int) {
+	v := &a.versions[version]
 	if v.from == v.to {
 		return // unlimited
 	}
@@ -235,7 +236,7 @@ func (a *asked) countLocally(counted *asked, v *askedVersion) {
 	c.Limit = NewLimit(&rules.Limit{Algorithm: rules.TokenBucket, Rate: rate}, rate)
 	c.Decides, c.Owns = c.Actual, true
 	counted.charges = append(counted.charges, c)
-	counted.limits = append(counted.limits, "local")
+	counted.of = append(counted.of, chargeOf{version, "local"})
 }
 
 // askLocal asks the local limiter, and makes its refusal speak.
@@ -252,7 +253,7 @@ func (a *asked) askLocal(ctx context.Context, local Limiter, counted *asked, d *
 		}
 		d.Allowed = false
 		counted.violated(d, i)
-		refused[counted.charges[i].Version] = true
+		refused[counted.of[i].version] = true
 		refusing[counted.versionOf(i).rule] = true
 		if speaker < 0 || counted.louder(verdicts, i, speaker, false) {
 			speaker = i

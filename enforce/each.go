@@ -80,7 +80,7 @@ func (a *asked) status(s *Status, parts []part, verdicts []Verdict, outcomes []V
 func (a *asked) tell(s *Status, charge int, verdict Verdict) {
 	v, c := a.versionOf(charge), &a.charges[charge]
 	s.HideHeaders = s.HideHeaders || v.version.Spec.Response.Headers == rules.HeadersNone
-	s.Rule, s.Limit, s.Left, s.Wait = v.rule.Name, a.limits[charge], verdict.Left, verdict.Wait
+	s.Rule, s.Limit, s.Left, s.Wait = v.rule.Name, a.of[charge].limit, verdict.Left, verdict.Wait
 	if v.denied == "" {
 		s.Rate = c.rate()
 	}

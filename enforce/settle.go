@@ -25,8 +25,8 @@ type Settlement struct {
 //
 //   - A request is admitted when every binding charge fits. Then each actual counter is charged once, by the charge that
 //     owns it. When any binding charge does not fit, no actual counter changes.
-//   - A what-if version is taken when all its charges fit and no other rule's binding charges refuse: as if it stood in
-//     place of its rule's binding version, all else as it really is. So a refused request changes one counter that may
+//   - A what-if version is taken when all its charges fit, those of all its keys, and no other rule's binding charges refuse:
+//     as if it stood in place of its rule's binding version, all else as it really is. So a refused request changes one counter that may
 //     bind: where both sides of a cohort share the actual counter, the candidate decides by its what-if counter, which
 //     also takes what it would have admitted of requests that the stable refused.
 //   - A what-if counter that is met for the first time is stored as a copy of the actual one, even when the version
@@ -50,7 +50,7 @@ type settling struct {
 	out     Settlement
 
 	refusing []int // rules with a binding charge that does not fit, each once
-	unfit    []int // what-if versions with a charge that does not fit
+	unfit    []int // versions with a charge that does not fit
 }
 
 // met is the counter by which a charge is decided.
@@ -83,11 +83,11 @@ func (s *settling) judge() {
 		if wait, helps := c.Limit.wait(at, now, c.Cost); helps {
 			v.Wait = TicksToDuration(wait, c.Tick)
 		}
-		switch {
-		case v.Fits:
-		case c.WhatIf:
-			s.unfit = addOnce(s.unfit, c.Version)
-		default:
+		if v.Fits {
+			continue
+		}
+		s.unfit = addOnce(s.unfit, c.Version)
+		if !c.WhatIf {
 			s.refusing = addOnce(s.refusing, c.Rule)
 		}
 	}

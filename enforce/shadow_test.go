@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/headgate/headgate/enforce/limittest"
 	"github.com/headgate/headgate/rules"
 )
 
@@ -82,4 +83,41 @@ func TestSharedCounterKeepsWhatTheCandidateAdmitted(t *testing.T) {
 	if n := admitted(200); n != 0 {
 		t.Errorf("%d more after the promotion, want none", n)
 	}
+}
+
+// Of a call with several keys the what-if version was charged for those that it allowed, though it would have refused the
+// call for another: a later call seemed to be refused. At 50 % it binds for the key that it refuses.
+func TestWhatIfOfSeveralKeysTakesAllOrNone(t *testing.T) {
+	shadow := rule("r", version(t, 1, "99/d"), version(t, 2, "2/d"))
+	half := *shadow
+	half.Percent = 5_000
+	var in, out *rules.Request
+	for key := 'a'; in == nil || out == nil; key++ {
+		req := request(string(key))
+		if half.InCohort(req) {
+			in = req
+		} else {
+			out = req
+		}
+	}
+	calls := [][]*rules.Request{{in}, {in}, {in, out}, {out}, {out}, {out}}
+	onBothStores(t, func(t *testing.T, l limittest.Limiter) {
+		for name, r := range map[string]*rules.Rule{"shadow": shadow, "half": &half} {
+			s := newStage(l, r)
+			var got strings.Builder
+			for _, reqs := range calls {
+				d := s.engine.DecideAll(t.Context(), reqs)
+				letter := "A"
+				for _, o := range d.Outcomes {
+					if o.Version.Number == 2 && o.Outcome.Affects() {
+						letter = "R"
+					}
+				}
+				got.WriteString(letter)
+			}
+			if got.String() != "AARAAR" {
+				t.Errorf("%s: the candidate says %s of in, in, in and out, out, out, out; enforced it says AARAAR", name, got.String())
+			}
+		}
+	})
 }

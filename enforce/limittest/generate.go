@@ -212,17 +212,15 @@ func (g *generator) request() []enforce.Charge {
 	var charges []enforce.Charge
 	for i := range g.rules {
 		r := &g.rules[i]
-		inCohort := r.inCohort
-		if g.unsteady {
-			inCohort = g.oneIn(2)
-		}
 		costs := [2]int64{g.cost(), g.cost()}
 		if g.oneIn(2) {
 			costs[1] = costs[0]
 		}
 		for j := range r.limits {
 			l := &r.limits[j]
-			if g.unsteady {
+			inCohort := r.inCohort
+			if g.unsteady { // as of another key, which may be on the other side of the cohort
+				inCohort = g.oneIn(2)
 				l.numbers = [2]enforce.Limit{g.params(r.window, l.sliding[0]), g.params(r.window, l.sliding[1])}
 			}
 			charges = append(charges, r.charges(i, l, inCohort, costs)...)

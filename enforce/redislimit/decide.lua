@@ -154,9 +154,8 @@ for i, c in ipairs(charges) do
   local ok = fits(c, c.s, c.b, c.t)
   reply[3 * i - 1], reply[3 * i], reply[3 * i + 1] = ok and 1 or 0, left(c, c.s, c.b, c.t), wait(c, c.s, c.b, c.t)
   if not ok then
-    if c.whatif then
-      unfit[c.version] = true
-    elseif not refusing[c.rule] then
+    unfit[c.version] = true
+    if not c.whatif and not refusing[c.rule] then
       refusing[c.rule], refusals = true, refusals + 1
     end
   end
