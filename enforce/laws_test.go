@@ -27,6 +27,7 @@ var laws = map[string]law{
 	"a refused request changes no binding counter":      allOrNone,
 	"what-if versions change nothing":                   noInfluence,
 	"the shadow predicts the candidate":                 prediction,
+	"the shadow's tally is that of the candidate":       foresight,
 	"waits are exact":                                   exactWaits,
 	"one outcome for each version and key":              oneOutcome,
 	"no span admits more than the algorithm allows":     spans,

@@ -13,6 +13,7 @@ import (
 
 	"github.com/headgate/headgate/enforce"
 	"github.com/headgate/headgate/enforce/limittest"
+	"github.com/headgate/headgate/enforce/meter"
 	"github.com/headgate/headgate/rules"
 	"github.com/headgate/headgate/rules/tally"
 )
@@ -174,6 +175,7 @@ type stage struct {
 	// The wall clock, by which freezes and overrides end, is so much ahead of the limiter's.
 	ahead     time.Duration
 	overrides []named
+	counts    *meter.Meter // nil: nobody counts
 }
 
 // named is an override by the name of its rule and the values of its key.
@@ -192,7 +194,7 @@ func (nobody) Record(string, *enforce.Decision) {}
 func newStage(l limittest.Limiter, list ...*rules.Rule) *stage {
 	s := &stage{clocked: &clocked{limiter: l, now: limittest.Start}, domain: rules.Domain{Name: "d", Revision: 7}}
 	_, _ = rand.Read(s.domain.Secret[:])
-	s.engine = enforce.NewEngine(s, nobody{}, slog.New(slog.DiscardHandler), enforce.WithClock(s.wall))
+	s.engine = enforce.NewEngine(s, s, slog.New(slog.DiscardHandler), enforce.WithClock(s.wall))
 	s.swap(list...)
 	return s
 }
@@ -205,7 +207,18 @@ func (s *stage) swap(list ...*rules.Rule) {
 	for _, r := range list {
 		all = append(all, s.overridden(r))
 	}
-	s.engine.Swap(rules.NewIndex(s.domain, all))
+	index := rules.NewIndex(s.domain, all)
+	if s.counts != nil {
+		s.counts.Install(index)
+	}
+	s.engine.Swap(index)
+}
+
+// Record hands the decision to the meter, where there is one.
+func (s *stage) Record(domain string, d *enforce.Decision) {
+	if s.counts != nil {
+		s.counts.Record(domain, d)
+	}
 }
 
 // overridden returns the rule with its overrides.
