@@ -22,7 +22,8 @@ type Tallies interface {
 type Evidence struct {
 	From, To time.Time
 	// Judged are the requests that the candidate judged or decided, each once per key. Refusing are those of them that it
-	// refused or would have; what another rule refuses as well is not among them, but in Shared.
+	// refused or would have, and of what it only judged no other rule did. Shared are those that another rule refused, whatever
+	// the candidate said.
 	Judged, Refusing, Shared int64
 	// Compared are those that the stable judged or decided as well. It allowed the NewlyRefused and refused the NoLongerRefused.
 	// Where there is no stable, nothing was refused before.
@@ -31,8 +32,13 @@ type Evidence struct {
 
 // newEvidence puts together what was counted of the candidate and of the stable, nil where there is none.
 func newEvidence(from, to time.Time, candidate, stable *tally.Counts) Evidence {
-	would, alone := candidate.WouldRefuse()
-	e := Evidence{From: from, To: to, Shared: would - alone, Refusing: alone + candidate.Of(tally.Refused)}
+	_, alone := candidate.WouldRefuse()
+	shared, inCohort := candidate.Shared()
+	if stable != nil { // it knows as well of those in the cohort that the candidate refused
+		known, _ := stable.Shared()
+		inCohort = max(inCohort, known)
+	}
+	e := Evidence{From: from, To: to, Shared: shared + inCohort, Refusing: alone + candidate.Of(tally.Refused)}
 	e.Judged = candidate.Judged() + decided(candidate)
 	if stable == nil {
 		e.Compared, e.NewlyRefused = e.Judged, e.Refusing
@@ -59,7 +65,8 @@ func beside(c *tally.Counts) int64 {
 	})
 }
 
-// Estimate reports that other rules refused as well, so that what would be is not known one for one.
+// Estimate reports that other rules refused as well, so that what would be is not known one for one. Where none did it is,
+// but for one case: when the candidate lets more pass, other rules meet calls that they never saw, and may refuse those.
 func (e *Evidence) Estimate() bool { return e.Shared > 0 }
 
 // WouldRefuse is the share of requests that the candidate refuses, or would, with its 95 % interval.
@@ -78,7 +85,7 @@ func (e *Evidence) Words() string {
 	text := fmt.Sprintf("would refuse %s of %d requests; newly refused %d, no longer refused %d",
 		intervalText(e.WouldRefuse()), e.Judged, e.NewlyRefused, e.NoLongerRefused)
 	if e.Estimate() {
-		text += fmt.Sprintf("; an estimate: other rules refused as well, %d of the would-be refusals", e.Shared)
+		text += fmt.Sprintf("; an estimate: other rules refused %d of the requests", e.Shared)
 	}
 	return text
 }
@@ -106,11 +113,17 @@ type GateVerdict struct {
 	Verdict Verdict
 	Is      tally.Interval
 	Of      int64 // how many requests that is of
+	// Estimate is that of the evidence.
+	Estimate bool
 }
 
 // Words say it: "maxWouldRefuse 2%: tripped, it is 5% (95%: 4% to 6%) of 2000 requests".
 func (g *GateVerdict) Words() string {
-	return fmt.Sprintf("%s %s: %s, it is %s of %d requests", g.Name, g.Limit, g.Verdict, intervalText(g.Is), g.Of)
+	text := fmt.Sprintf("%s %s: %s, it is %s of %d requests", g.Name, g.Limit, g.Verdict, intervalText(g.Is), g.Of)
+	if g.Estimate {
+		text += ", by estimate"
+	}
+	return text
 }
 
 // judgeGates holds the evidence to the gates.
@@ -128,7 +141,7 @@ func judgeGates(gates *rules.Gates, e *Evidence) []GateVerdict {
 		case is.Low > bound:
 			v = GateTripped
 		}
-		list = append(list, GateVerdict{name, *limit, v, is, of})
+		list = append(list, GateVerdict{name, *limit, v, is, of, e.Estimate()})
 	}
 	add(rules.GateWouldRefuse, gates.MaxWouldRefuse, e.WouldRefuse(), e.Judged)
 	add(rules.GateDelta, gates.MaxDelta, e.Delta(), e.Compared)

@@ -640,7 +640,7 @@ func TestEvidenceTakesBothSidesOfTheCohortTogether(t *testing.T) {
 		})
 		st := p.status()
 		want := rollout.Evidence{
-			From: start, To: st.Now, Judged: 1000, Refusing: 57, Shared: 9, Compared: 1000, NewlyRefused: 57, NoLongerRefused: 4,
+			From: start, To: st.Now, Judged: 1000, Refusing: 57, Shared: 17, Compared: 1000, NewlyRefused: 57, NoLongerRefused: 4,
 		}
 		if diff := cmp.Diff(want, st.Evidence); diff != "" || !st.Evidence.Estimate() {
 			t.Errorf("evidence (-want +got):\n%s", diff)

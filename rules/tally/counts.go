@@ -167,6 +167,13 @@ func (c *Counts) WouldRefuse() (all, alone int64) {
 	return all, all - c.Sum(func(cell Cell) bool { return cell.Outcome() == WouldRefuse && cell.OtherRefused() })
 }
 
+// Shared is how many that it judged another rule refused, and how many that it decided and allowed. With any, what it would
+// refuse is an estimate, whatever it said of these: enforced, it may leave the other rule more room or less.
+func (c *Counts) Shared() (judged, allowed int64) {
+	judged = c.Sum(func(cell Cell) bool { return cell.OtherRefused() && cell.Outcome() != Unknown })
+	return judged, c.Of(RefusedByOther)
+}
+
 // Turned is how many the version would have refused that the rule's binding version allowed, and how many it would have
 // allowed that the binding version refused.
 func (c *Counts) Turned() (refused, allowed int64) {

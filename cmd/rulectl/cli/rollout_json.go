@@ -31,7 +31,7 @@ type evidenceItem struct {
 	// Estimate: other rules refused as well.
 	Estimate        bool         `json:"estimate"`
 	WouldRefuse     int64        `json:"wouldRefuse"` // or refused, where no other rule does
-	Shared          int64        `json:"shared"`      // with other rules
+	Shared          int64        `json:"shared"`      // judged, and refused by other rules
 	Compared        int64        `json:"compared"`
 	NewlyRefused    int64        `json:"newlyRefused"`
 	NoLongerRefused int64        `json:"noLongerRefused"`

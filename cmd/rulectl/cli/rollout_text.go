@@ -127,13 +127,16 @@ func stepWhere(s *adminpb.PlanStep) string {
 }
 
 func gatesText(r *adminpb.Rollout) string {
-	list := []string{}
+	list, estimate := []string{}, ""
+	if r.GetEvidence().GetShared() > 0 {
+		estimate = "by estimate "
+	}
 	for _, g := range r.GetPlan().GetGates() {
 		mark := map[string]string{"pass": "✔", "tripped": "✖"}[g.GetVerdict()]
 		if mark == "" {
 			mark = "◌"
 		}
-		list = append(list, fmt.Sprintf("%s %s %s: %s, %s", mark, oneLine(g.GetName()), rules.Percent(g.GetLimit()), oneLine(g.GetVerdict()), intervalText(g.GetIs())))
+		list = append(list, fmt.Sprintf("%s %s %s: %s, %s%s", mark, oneLine(g.GetName()), rules.Percent(g.GetLimit()), oneLine(g.GetVerdict()), estimate, intervalText(g.GetIs())))
 	}
 	mark := "✔"
 	if r.GetAcked() < r.GetNodes() || r.GetNodes() == 0 {
@@ -181,7 +184,11 @@ func stepsText(r *adminpb.Rollout) string {
 
 // countsTable is what was counted of each version since the step began.
 func countsTable(r *adminpb.Rollout) string {
-	header := []string{"VERSION", "STAGE", "DECISIONS", "ALLOWED", "REFUSED", "WOULD REFUSE"}
+	would := "WOULD REFUSE"
+	if r.GetEvidence().GetShared() > 0 {
+		would += " (ESTIMATE)"
+	}
+	header := []string{"VERSION", "STAGE", "DECISIONS", "ALLOWED", "REFUSED", would}
 	var rows [][]string
 	for _, v := range versionsByAge(r) {
 		stage := v.GetRole()
@@ -191,13 +198,13 @@ func countsTable(r *adminpb.Rollout) string {
 		case stage == "candidate":
 			stage = string(rules.StageShadow)
 		}
-		would := shareOf(v.GetWouldRefuse(), v.GetJudged())
+		judged := shareOf(v.GetWouldRefuse(), v.GetJudged())
 		if v.GetJudged() > 0 {
-			would += " of " + thousands(v.GetJudged())
+			judged += " of " + thousands(v.GetJudged())
 		}
 		rows = append(rows, []string{
-			fmt.Sprintf("v%d", v.GetVersion()), stage, thousands(v.GetBound()), thousands(v.GetBound() - v.GetRefused()), shareOf(v.GetRefused(), v.GetBound()), would,
+			fmt.Sprintf("v%d", v.GetVersion()), stage, thousands(v.GetBound()), thousands(v.GetBound() - v.GetRefused()), shareOf(v.GetRefused(), v.GetBound()), judged,
 		})
 	}
-	return renderTable(header, rows, "DECISIONS", "ALLOWED", "REFUSED", "WOULD REFUSE")
+	return renderTable(header, rows, "DECISIONS", "ALLOWED", "REFUSED", would)
 }

@@ -61,6 +61,8 @@ type Alert struct {
 	Hits     Hits           `json:"hits"`
 	Distinct int64          `json:"distinct"` // about how many keys
 	Keys     []Key          `json:"keys"`     // those that are hit most
+	// Estimate: of WouldRefuse, other rules refused as well.
+	Estimate bool `json:"estimate,omitempty"`
 
 	Offers []Offer `json:"offers"`
 
@@ -111,7 +113,10 @@ func (a *Alert) Told(target string, status Status) bool {
 
 // verb is what the version does.
 func (a *Alert) verb() string {
-	if a.Kind == WouldRefuse {
+	switch {
+	case a.Kind == WouldRefuse && a.Estimate:
+		return "would refuse, by estimate,"
+	case a.Kind == WouldRefuse:
 		return "would refuse"
 	}
 	return "refuses"
@@ -143,6 +148,9 @@ func (a *Alert) Description() string {
 	b.WriteString(".")
 	if a.Kind == WouldRefuse {
 		b.WriteString(" Nobody is refused by it: it is only judged.")
+	}
+	if a.Estimate {
+		b.WriteString(" Other rules refuse as well, so that the figure is an estimate.")
 	}
 	for _, o := range a.Offers {
 		fmt.Fprintf(&b, " To have %s: %s.", o.Effect, o.Command)

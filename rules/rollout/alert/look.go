@@ -28,6 +28,7 @@ type verdict struct {
 	kind     Kind
 	change   spike.Change
 	evidence spike.Evidence
+	estimate bool
 }
 
 // run judges every version that had traffic, and those of which something is under way.
@@ -76,7 +77,7 @@ func (l *look) judge(watch *Watch, c counts) (verdicts []verdict) {
 		}
 		change, evidence := d.Evaluate(l.at, recent, c.settled)
 		if change != spike.Same || !d.Since.IsZero() {
-			verdicts = append(verdicts, verdict{watch, kind, change, evidence})
+			verdicts = append(verdicts, verdict{watch, kind, change, evidence, kind == WouldRefuse && c.shared > 0})
 		}
 	}
 	return verdicts
@@ -261,7 +262,7 @@ func (l *look) newAlert(v *verdict, r *rules.Rule, keys *tally.VersionKeys) Aler
 	a := Alert{
 		ID:     fmt.Sprintf("%s.%d.%s.%d", v.watch.UID, v.watch.Version, v.kind, l.at.Unix()),
 		Domain: r.Domain, Rule: r.Name, UID: r.UID, Version: v.watch.Version, Kind: v.kind, Severity: Page, State: r.State(),
-		Evidence: v.evidence, Offers: offers(r), Since: l.at,
+		Evidence: v.evidence, Estimate: v.estimate, Offers: offers(r), Since: l.at,
 	}
 	a.hit(&version(r, a.Version).Spec, keys)
 	if v.kind == WouldRefuse || a.Hits == OneClient {

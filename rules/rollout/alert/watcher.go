@@ -147,6 +147,7 @@ func (w *Watcher) show(firing []Alert) {
 // counts are what one version counted.
 type counts struct {
 	refused, would spike.Count // of the last five minutes
+	shared         int64       // of those judged then, refused by other rules
 	settled        spike.Count
 }
 
@@ -163,6 +164,8 @@ func (w *Watcher) read(ctx context.Context, settledFrom, at time.Time) (map[Vers
 		would, _ := p.Counts.WouldRefuse()
 		c.refused = plus(c.refused, p.Counts.Refusals(), p.Counts.Bound())
 		c.would = plus(c.would, would, p.Counts.Judged())
+		shared, _ := p.Counts.Shared()
+		c.shared += shared
 		all[VersionID{p.UID, p.Version}] = c
 	}
 	settled, err := w.tallies.Series(ctx, tally.Query{From: settledFrom, To: at.Add(-spike.Lag), Step: tally.StepWindow})

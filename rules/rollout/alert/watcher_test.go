@@ -365,6 +365,28 @@ func TestAnAlertOffersTheWayBack(t *testing.T) {
 	}
 }
 
+func TestAnAlertCallsAnEstimateSo(t *testing.T) {
+	t.Parallel()
+	const words = "would refuse, by estimate, "
+	for name, c := range map[string]struct {
+		counts map[tally.Cell]int64
+		want   bool
+	}{
+		"no other rule refuses":      {map[tally.Cell]int64{wouldRefuse: 20, wouldAllow: 5}, false},
+		"what it would refuse too":   {map[tally.Cell]int64{wouldRefuse: 20, wouldRefuse + 1: 1}, true},
+		"what it would allow":        {map[tally.Cell]int64{wouldRefuse: 20, wouldAllow + 1: 1}, true},
+		"while it refuses by itself": {map[tally.Cell]int64{refused: 20, wouldAllow + 1: 1}, false},
+	} {
+		w := newWorld(t)
+		w.rule(0, 3, 2500)
+		w.run(4, func(int) { w.count(3, c.counts) })
+		a := w.all()[0]
+		if strings.Contains(a.Summary(), words) != c.want || strings.Contains(a.Description(), words) != c.want {
+			t.Errorf("%s: %q, %q", name, a.Summary(), a.Description())
+		}
+	}
+}
+
 func TestAnAlertSaysWhatHappened(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -2243,7 +2243,7 @@ type Evidence struct {
 	Judged int64                  `protobuf:"varint,3,opt,name=judged,proto3" json:"judged,omitempty"`
 	// Of those judged: refused, or would be, where no other rule refuses as well.
 	Refusing int64 `protobuf:"varint,4,opt,name=refusing,proto3" json:"refusing,omitempty"`
-	// Would-be refusals that another rule shares: with any, all of this is an estimate.
+	// Of those judged: refused by another rule, whatever the candidate said. With any, all of this is an estimate.
 	Shared int64 `protobuf:"varint,5,opt,name=shared,proto3" json:"shared,omitempty"`
 	// Judged by the stable as well, and how the two differ.
 	Compared        int64 `protobuf:"varint,6,opt,name=compared,proto3" json:"compared,omitempty"`
