@@ -95,7 +95,6 @@ func (t *TopKeys) enter(key KeyID, slot uint8) uint8 {
 		t.entries = append(t.entries, KeyCount{Key: key})
 		t.slots[slot] = place + 1
 		t.heap = append(t.heap, ranked{place: place})
-		t.position[place] = place
 		t.rise(n)
 		return slot
 	}
@@ -109,37 +108,40 @@ func (t *TopKeys) enter(key KeyID, slot uint8) uint8 {
 	return slot
 }
 
-func (t *TopKeys) less(i, j int) bool { return t.heap[i].count < t.heap[j].count }
-
-func (t *TopKeys) swap(i, j int) {
-	t.heap[i], t.heap[j] = t.heap[j], t.heap[i]
-	t.position[t.heap[i].place], t.position[t.heap[j].place] = uint8(i), uint8(j) //nolint:gosec // below MaxTopKeys
+// put puts a place where it now is in the heap.
+func (t *TopKeys) put(i int, r ranked) {
+	t.heap[i] = r
+	t.position[r.place] = uint8(i) //nolint:gosec // below MaxTopKeys
 }
 
-// sink restores the heap's order where a count has grown.
+// sink restores the heap's order where a count has grown: those that are less move up, and it takes the place that is left.
 func (t *TopKeys) sink(i int) {
+	heap, grown := t.heap, t.heap[i]
 	for {
 		child := 2*i + 1
-		if child >= len(t.heap) {
-			return
+		if child >= len(heap) {
+			break
 		}
-		if child+1 < len(t.heap) && t.less(child+1, child) {
+		if child+1 < len(heap) && heap[child+1].count < heap[child].count {
 			child++
 		}
-		if !t.less(child, i) {
-			return
+		if heap[child].count >= grown.count {
+			break
 		}
-		t.swap(i, child)
+		t.put(i, heap[child])
 		i = child
 	}
+	t.put(i, grown)
 }
 
 // rise restores it where one was put at the end.
 func (t *TopKeys) rise(i int) {
-	for i > 0 && t.less(i, (i-1)/2) {
-		t.swap(i, (i-1)/2)
+	last := t.heap[i]
+	for i > 0 && last.count < t.heap[(i-1)/2].count {
+		t.put(i, t.heap[(i-1)/2])
 		i = (i - 1) / 2
 	}
+	t.put(i, last)
 }
 
 // Merge adds the counts of other, as in Agarwal and others, "Mergeable Summaries" (2012): what a full list does not name
