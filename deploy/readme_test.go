@@ -28,7 +28,7 @@ const (
 // and in the background what a person leaves running in another terminal.
 var readmeRetyped = []retyped{
 	{"go run ./cmd/controlplane dev\n", "controlplane dev --grpc-listen 127.0.0.1:18000 --http-listen 127.0.0.1:7070 --listen 127.0.0.1:8080" +
-		" --ops-listen 127.0.0.1:8082 --rls-listen off & plane=$!\n" + ready("http://127.0.0.1:8082")},
+		" --ops-listen 127.0.0.1:8082 --rls-listen off 2>dev.log & plane=$!\n" + ready("http://127.0.0.1:8082")},
 	{"/tmp/", "$HOME/"},
 	{"DOMAIN/RULE", "demo/search"},
 	{"-d DOMAIN", "-d demo"},

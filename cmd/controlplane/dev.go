@@ -124,7 +124,10 @@ func runDev(ctx context.Context, config devConfig, stdout, stderr io.Writer) (er
 		return service.Close()
 	})
 	group.Go(func() error {
-		fresh, err := applyDemo(running, plane.GRPCAddr().String(), func() { close(applied) })
+		fresh, err := applyDemo(running, plane.GRPCAddr().String(), func(revision int64) {
+			awaitPushed(running, plane, revision)
+			close(applied)
+		})
 		if err != nil {
 			if running.Err() != nil {
 				return nil // stopped before it was up
@@ -144,7 +147,7 @@ func hello(w http.ResponseWriter, r *http.Request) {
 
 // applyDemo applies the demo rules as rulectl would, tells that they are there, and waits until the sidecar has them;
 // unless an earlier run has: fresh is false then.
-func applyDemo(ctx context.Context, address string, applied func()) (fresh bool, err error) {
+func applyDemo(ctx context.Context, address string, applied func(revision int64)) (fresh bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
 	conn, err := grpc.NewClient(address,
@@ -162,7 +165,7 @@ func applyDemo(ctx context.Context, address string, applied func()) (fresh bool,
 		return false, fmt.Errorf("look for the demo rules: %w", err)
 	}
 	if len(known.GetRules()) > 0 {
-		applied()
+		applied(0)
 		return false, nil
 	}
 	resp, err := admin.Apply(ctx, &adminpb.ApplyRequest{
@@ -171,13 +174,22 @@ func applyDemo(ctx context.Context, address string, applied func()) (fresh bool,
 	if err != nil {
 		return false, fmt.Errorf("apply the demo rules: %w", err)
 	}
-	applied()
+	applied(resp.GetOutcomes()[0].GetRevision()) // the file has one domain
 	for _, o := range resp.GetOutcomes() {
 		if err := awaitSidecar(ctx, admin, o); err != nil {
 			return false, fmt.Errorf("wait for the sidecar: %w", err)
 		}
 	}
 	return true, nil
+}
+
+// awaitPushed waits until the control plane sends sidecars the revision: it reads a change a little after it is stored.
+func awaitPushed(ctx context.Context, plane *app.App, revision int64) {
+	again := time.NewTicker(5 * time.Millisecond)
+	defer again.Stop()
+	for plane.Pushed() < revision && ctx.Err() == nil {
+		<-again.C
+	}
 }
 
 // awaitSidecar waits until a sidecar has what was applied. While there is none, nobody is waited for, and Await ends at once.

@@ -150,6 +150,12 @@ func (a *App) HTTPAddr() net.Addr { return a.httpAt.Addr() }
 // Metrics are what /metrics serves.
 func (a *App) Metrics() *prometheus.Registry { return a.metrics }
 
+// Pushed is the revision that sidecars are sent; 0 before the database has been read.
+func (a *App) Pushed() int64 {
+	_, revision, _ := a.cache.Head()
+	return revision
+}
+
 // Run serves until ctx ends or a part fails.
 func (a *App) Run(ctx context.Context) error {
 	// Two parts outlive the servers: the fleet writes the nodes as disconnected once their streams have ended, and what was
