@@ -259,7 +259,7 @@ func TestCheckOverAnEngine(t *testing.T) {
 			}
 		}
 	}
-	if diff := cmp.Diff(map[string]float64{"pay allowed": 1, "pay refused": 1, "pay malformed": 1}, counted); diff != "" {
+	if diff := cmp.Diff(map[string]float64{"pay allowed": 1, "pay refused": 1, "pay malformed": 1, "pay exempt": 0, "pay unmatched": 0}, counted); diff != "" {
 		t.Errorf("counted (-want +got):\n%s", diff)
 	}
 }

@@ -49,9 +49,9 @@ var faults = []fault{
 	{"the server's clock is read in milliseconds", "t[1] * 1000000 + t[2]", "t[1] * 1000 + t[2] / 1000"},
 	// Who is charged for what.
 	{"a refused request is charged", "local admitted = refusals == 0", "local admitted = true"},
-	{"limits that refuse are counted, not rules", "elseif not refusing[c.rule] then", "else"},
+	{"limits that refuse are counted, not rules", "if not c.whatif and not refusing[c.rule] then", "if not c.whatif then"},
 	{"a version is judged by each limit alone", "unfit[c.version] = true", "unfit[i] = true"},
-	{"a what-if version refuses", "if c.whatif then\n      unfit[c.version] = true\n    elseif", "if"},
+	{"a what-if version refuses", "if not c.whatif and not refusing[c.rule] then", "if not refusing[c.rule] then"},
 	{"a what-if version is charged although another rule refuses", " and (refusals == 0 or refusals == 1 and refusing[c.rule])", ""},
 	{"a what-if version is not charged where its own rule refuses", "or refusals == 1 and refusing[c.rule])", ")"},
 	{"the first copy is not kept when refused", " or (c.first and spent[c.actual])", ""},

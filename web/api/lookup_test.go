@@ -84,7 +84,7 @@ func TestTopShowsTheKeysThatWereHitMost(t *testing.T) {
 		want := &adminpb.TopResponse{
 			From: timestamppb.New(at("12:19:00")), To: timestamppb.New(at("12:34:56")),
 			Versions: []*adminpb.VersionKeys{{
-				Version: 2, Role: "candidate", Distinct: 1, WouldRefuse: 5, WouldRefuseShared: 2,
+				Version: 2, Role: "candidate", Distinct: 1, WouldRefuse: 5, WouldRefuseShared: 2, JudgedShared: 2,
 				Keys: []*adminpb.TopKey{{Label: "192.0.2.*", Id: id.String(), WouldRefuse: 5, Share: 1}},
 			}, {
 				Version: 1, Role: "stable", Distinct: 2, Refused: 16,

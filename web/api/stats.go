@@ -170,6 +170,7 @@ func (v *versionCounts) message() *adminpb.VersionStats {
 func figures(c *tally.Counts) *adminpb.VersionFigures {
 	would, alone := c.WouldRefuse()
 	newly, noLonger := c.Turned()
+	shared, _ := c.Shared()
 	return &adminpb.VersionFigures{
 		Matched: c.Matched(), Decided: c.Bound(), Allowed: c.Of(tally.Allowed), Refused: c.Of(tally.Refused), RefusedByOther: c.Of(tally.RefusedByOther),
 		FailedOpen: c.Of(tally.FailedOpen), FailedClosed: c.Of(tally.FailedClosed), LocalAllowed: c.Of(tally.LocalAllowed), LocalRefused: c.Of(tally.LocalRefused),
@@ -177,7 +178,7 @@ func figures(c *tally.Counts) *adminpb.VersionFigures {
 		Compared: c.Sum(func(cell tally.Cell) bool {
 			return cell.Beside() != tally.BesideNone && cell.Outcome() != tally.Unknown
 		}), NewlyRefused: newly, NoLongerRefused: noLonger,
-		Unknown: c.Of(tally.Unknown),
+		Unknown: c.Of(tally.Unknown), JudgedShared: shared,
 	}
 }
 

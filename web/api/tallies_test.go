@@ -98,6 +98,7 @@ func canary(t *testing.T, s *api.Server, domain string) {
 var (
 	refused      = tally.BindingCell(tally.Refused, 0)
 	wouldAllow   = tally.WhatIfCell(tally.WouldAllow, tally.BesideAllowed, false)
+	allowShared  = tally.WhatIfCell(tally.WouldAllow, tally.BesideAllowed, true)
 	noLonger     = tally.WhatIfCell(tally.WouldAllow, tally.BesideRefused, false)
 	newly        = tally.WhatIfCell(tally.WouldRefuse, tally.BesideAllowed, false)
 	newlyShared  = tally.WhatIfCell(tally.WouldRefuse, tally.BesideAllowed, true)
@@ -115,7 +116,7 @@ func TestStatsAreTheFiguresOfEachVersion(t *testing.T) {
 		c.save(t, "n1", "11:33:50", window(c.version(t, "a", "x", 1, map[tally.Cell]int64{tally.CellAllowed: 999}))) // before
 		c.save(t, "n1", "12:00:00", window(
 			c.version(t, "a", "x", 1, map[tally.Cell]int64{tally.CellAllowed: 80, refused: 15, tally.CellRefused: 2, failedClosed: 3}),
-			c.version(t, "a", "x", 2, map[tally.Cell]int64{wouldAllow: 80, noLonger: 5, newly: 6, newlyShared: 4, noneKnows: 5})))
+			c.version(t, "a", "x", 2, map[tally.Cell]int64{wouldAllow: 77, allowShared: 3, noLonger: 5, newly: 6, newlyShared: 4, noneKnows: 5})))
 		c.save(t, "n2", "12:00:10", window(c.version(t, "a", "x", 1, map[tally.Cell]int64{tally.CellAllowed: 10})))
 		resp, err := s.Stats(as(t, access.Viewer, "a"), &adminpb.StatsRequest{Domain: "a", Rule: "x", Step: durationpb.New(time.Minute)})
 		if err != nil {
@@ -123,7 +124,7 @@ func TestStatsAreTheFiguresOfEachVersion(t *testing.T) {
 		}
 		one := &adminpb.VersionFigures{Matched: 110, Decided: 110, Allowed: 90, Refused: 17, FailedClosed: 3}
 		two := &adminpb.VersionFigures{
-			Matched: 100, Judged: 95, WouldAllow: 85, WouldRefuse: 10, WouldRefuseShared: 4, Compared: 95, NewlyRefused: 10, NoLongerRefused: 5, Unknown: 5,
+			Matched: 100, Judged: 95, WouldAllow: 85, WouldRefuse: 10, WouldRefuseShared: 4, Compared: 95, NewlyRefused: 10, NoLongerRefused: 5, Unknown: 5, JudgedShared: 7,
 		}
 		interval := func(i tally.Interval) *adminpb.Interval {
 			return &adminpb.Interval{Estimate: i.Estimate, Low: i.Low, High: i.High}

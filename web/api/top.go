@@ -52,8 +52,10 @@ func (s *Server) top(ctx context.Context, req *adminpb.TopRequest, now time.Time
 			continue
 		}
 		would, alone := v.total.WouldRefuse()
+		shared, _ := v.total.Shared()
 		m := &adminpb.VersionKeys{
 			Version: v.version, Role: roleOf(&sub.rule, v.version), Refused: v.total.Refusals(), WouldRefuse: would, WouldRefuseShared: would - alone,
+			JudgedShared: shared,
 		}
 		at := slices.IndexFunc(keys, func(k tally.VersionKeys) bool { return k.Version == v.version })
 		if at >= 0 {

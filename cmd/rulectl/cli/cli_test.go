@@ -65,7 +65,7 @@ func runScripts(t *testing.T, names ...string) {
 			return nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"exits": exits, "node": node, "alert": fire, "audit": audit, "normal": normal, "edit": edit, "anchor": anchor, "id": id,
+			"exits": exits, "node": node, "alert": fire, "target": target, "audit": audit, "normal": normal, "edit": edit, "anchor": anchor, "id": id,
 			"secured": secured(t), "sidecar": sidecar, "asked": asked, "store-away": storeAway, "mode": mode, "pushed": pushed, "window": window, "expired": expired, "counted": counted,
 		},
 	}
@@ -107,6 +107,11 @@ func fire(ts *testscript.TestScript, neg bool, args []string) {
 		ts.Fatalf("usage: alert DOMAIN RULE [over]")
 	}
 	ts.Check(ts.Value(planeKey{}).(*controlPlane).saveAlert(context.Background(), args[0], args[1], len(args) > 2)) //nolint:errcheck // a panic would name it
+}
+
+// target gives alerts one more place to go.
+func target(ts *testscript.TestScript, _ bool, _ []string) {
+	ts.Value(planeKey{}).(*controlPlane).targets.n.Add(1) //nolint:errcheck // a panic would name it
 }
 
 // audit prints the audit trail, newest first; the user who runs the tests is "me".

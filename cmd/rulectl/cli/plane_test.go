@@ -23,6 +23,7 @@ import (
 	"github.com/headgate/headgate/web/api"
 	"github.com/headgate/headgate/web/api/adminpb"
 	"github.com/headgate/headgate/web/auth"
+	"github.com/headgate/headgate/web/notify"
 	"github.com/headgate/headgate/xds/certs"
 	"github.com/headgate/headgate/xds/push"
 	"github.com/headgate/headgate/xds/rpcstatus"
@@ -35,7 +36,19 @@ type controlPlane struct {
 	service *rollout.Service
 	cache   *push.Cache
 	tallies *tallies
+	targets *targets
 	stop    func()
+}
+
+// targets are where alerts go: as many as there are.
+type targets struct{ n atomic.Int64 }
+
+// Test is answered by all.
+func (t *targets) Test(context.Context, string) (answers []notify.Answer) {
+	for i := range t.n.Load() {
+		answers = append(answers, notify.Answer{Target: fmt.Sprintf("webhook %d", i+1)})
+	}
+	return answers
 }
 
 // tallies are what the sidecars counted of each rule: what its newest version judged, and would have refused.
@@ -75,7 +88,7 @@ func start(dir string, d doors) (*controlPlane, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &controlPlane{store: store, tallies: &tallies{}}
+	c := &controlPlane{store: store, tallies: &tallies{}, targets: &targets{}}
 	c.service = rollout.NewService(store, time.Now).WithTallies(c.tallies)
 	options := auth.Options{Refused: c.service.Refused}
 	if d.auth {
@@ -106,7 +119,7 @@ func start(dir string, d doors) (*controlPlane, error) {
 	ctx, end := context.WithCancel(context.Background())
 	fleetCtx, endFleet := context.WithCancel(context.Background())
 	push.Register(ctx, server, c.cache, fleet)
-	adminpb.RegisterAdminServiceServer(server, api.NewServer(c.service, api.Options{Program: "controlplane/test", Tallies: store, Alerts: store}))
+	adminpb.RegisterAdminServiceServer(server, api.NewServer(c.service, api.Options{Program: "controlplane/test", Tallies: store, Alerts: store, Notifier: c.targets}))
 	var running, saving sync.WaitGroup
 	running.Go(func() { _ = server.Serve(listener) }) // ends with Stop
 	running.Go(func() { _ = c.cache.Run(ctx, store, time.Second) })

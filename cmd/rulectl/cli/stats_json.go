@@ -49,6 +49,7 @@ type figuresItem struct {
 	NewlyRefused      int64 `json:"newlyRefused"`
 	NoLongerRefused   int64 `json:"noLongerRefused"`
 	Unknown           int64 `json:"unknown"`
+	JudgedShared      int64 `json:"judgedShared"` // with other rules that refused, whatever this one said
 }
 
 type limitRefusalsItem struct {
@@ -100,7 +101,7 @@ func newStatsItem(domain, rule string, r *adminpb.StatsResponse) statsItem {
 func newVersionStatsItem(v *adminpb.VersionStats) versionStatsItem {
 	item := versionStatsItem{
 		Rule: v.GetRule(), Version: v.GetVersion(), Role: v.GetRole(), figuresItem: newFiguresItem(v.GetTotal()), Limits: []limitRefusalsItem{},
-		Estimate: v.GetTotal().GetWouldRefuseShared() > 0, RefusedRatio: optionalInterval(v.GetRefused()), WouldRefuseRatio: optionalInterval(v.GetWouldRefuse()),
+		Estimate: v.GetTotal().GetJudgedShared() > 0, RefusedRatio: optionalInterval(v.GetRefused()), WouldRefuseRatio: optionalInterval(v.GetWouldRefuse()),
 		AloneRatio: optionalInterval(v.GetWouldRefuseAlone()), Delta: optionalInterval(v.GetDifference()), Points: []pointItem{},
 	}
 	for _, l := range v.GetLimits() {
@@ -124,7 +125,7 @@ func newFiguresItem(f *adminpb.VersionFigures) figuresItem {
 	return figuresItem{
 		f.GetMatched(), f.GetDecided(), f.GetAllowed(), f.GetRefused(), f.GetRefusedByOther(), f.GetFailedOpen(), f.GetFailedClosed(),
 		f.GetLocalAllowed(), f.GetLocalRefused(), f.GetJudged(), f.GetWouldAllow(), f.GetWouldRefuse(), f.GetWouldRefuseShared(),
-		f.GetCompared(), f.GetNewlyRefused(), f.GetNoLongerRefused(), f.GetUnknown(),
+		f.GetCompared(), f.GetNewlyRefused(), f.GetNoLongerRefused(), f.GetUnknown(), f.GetJudgedShared(),
 	}
 }
 

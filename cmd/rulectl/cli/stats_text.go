@@ -61,7 +61,7 @@ func versionNotes(v *adminpb.VersionStats) (notes []string) {
 	}
 	if v.GetWouldRefuse() != nil {
 		notes = append(notes, "would refuse "+intervalText(v.GetWouldRefuse()))
-		if f.GetWouldRefuseShared() > 0 {
+		if f.GetJudgedShared() > 0 {
 			notes = append(notes, estimateText(f))
 		}
 	}
@@ -113,11 +113,13 @@ func reasonsText(f *adminpb.VersionFigures) string {
 
 // estimateText labels would-be refusals that are not known one for one.
 func estimateText(f interface {
+	GetJudgedShared() int64
 	GetWouldRefuse() int64
 	GetWouldRefuseShared() int64
 },
 ) string {
-	return fmt.Sprintf("estimate: other rules refused %s of the %s too", thousands(f.GetWouldRefuseShared()), thousands(f.GetWouldRefuse()))
+	return fmt.Sprintf("estimate: other rules refused %s of what it judged, and %s of the %s that it would refuse",
+		thousands(f.GetJudgedShared()), thousands(f.GetWouldRefuseShared()), thousands(f.GetWouldRefuse()))
 }
 
 // timeColumn is how the begin of a step is written.
@@ -231,7 +233,7 @@ func (a *app) domainTable(r *adminpb.StatsResponse) string {
 		}
 	}
 	return t.render(rows, func(row int) []string {
-		if f := list[row].GetTotal(); f.GetWouldRefuseShared() > 0 {
+		if f := list[row].GetTotal(); f.GetJudgedShared() > 0 {
 			return []string{estimateText(f)}
 		}
 		return nil

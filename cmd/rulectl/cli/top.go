@@ -63,7 +63,7 @@ func topText(rule string, r *adminpb.TopResponse) string {
 	fmt.Fprintf(&b, "Rule:   %s\nTime:   %s\n", oneLine(rule), localSpan(r.GetFrom().AsTime(), r.GetTo().AsTime()))
 	for _, v := range r.GetVersions() {
 		fmt.Fprintf(&b, "\nv%d, %s: refused %s, would refuse %s, of %s\n", v.GetVersion(), oneLine(v.GetRole()), thousands(v.GetRefused()), thousands(v.GetWouldRefuse()), keysText(v))
-		if v.GetWouldRefuseShared() > 0 {
+		if v.GetJudgedShared() > 0 {
 			b.WriteString(between + estimateText(v) + "\n")
 		}
 		b.WriteString(topTable(v.GetKeys()))

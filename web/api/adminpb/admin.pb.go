@@ -5984,8 +5984,8 @@ type VersionFigures struct {
 	FailedClosed   int64 `protobuf:"varint,7,opt,name=failed_closed,json=failedClosed,proto3" json:"failed_closed,omitempty"`
 	LocalAllowed   int64 `protobuf:"varint,8,opt,name=local_allowed,json=localAllowed,proto3" json:"local_allowed,omitempty"`
 	LocalRefused   int64 `protobuf:"varint,9,opt,name=local_refused,json=localRefused,proto3" json:"local_refused,omitempty"`
-	// Of those that it only judged. Of the shared would-be refusals another rule refused the request too: with any, what
-	// would be is an estimate.
+	// Of those that it only judged. Of the shared ones another rule refused the request too, whatever this one said of it:
+	// with any, what would be is an estimate.
 	Judged            int64 `protobuf:"varint,10,opt,name=judged,proto3" json:"judged,omitempty"`
 	WouldAllow        int64 `protobuf:"varint,11,opt,name=would_allow,json=wouldAllow,proto3" json:"would_allow,omitempty"`
 	WouldRefuse       int64 `protobuf:"varint,12,opt,name=would_refuse,json=wouldRefuse,proto3" json:"would_refuse,omitempty"`
@@ -5996,6 +5996,7 @@ type VersionFigures struct {
 	NoLongerRefused int64 `protobuf:"varint,16,opt,name=no_longer_refused,json=noLongerRefused,proto3" json:"no_longer_refused,omitempty"`
 	// The store did not answer, so it is not known what it would have said.
 	Unknown       int64 `protobuf:"varint,17,opt,name=unknown,proto3" json:"unknown,omitempty"`
+	JudgedShared  int64 `protobuf:"varint,18,opt,name=judged_shared,json=judgedShared,proto3" json:"judged_shared,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -6145,6 +6146,13 @@ func (x *VersionFigures) GetNoLongerRefused() int64 {
 func (x *VersionFigures) GetUnknown() int64 {
 	if x != nil {
 		return x.Unknown
+	}
+	return 0
+}
+
+func (x *VersionFigures) GetJudgedShared() int64 {
+	if x != nil {
+		return x.JudgedShared
 	}
 	return 0
 }
@@ -6656,10 +6664,12 @@ type VersionKeys struct {
 	// Requests that were refused by the version, and would have been, whatever the key.
 	Refused     int64 `protobuf:"varint,5,opt,name=refused,proto3" json:"refused,omitempty"`
 	WouldRefuse int64 `protobuf:"varint,6,opt,name=would_refuse,json=wouldRefuse,proto3" json:"would_refuse,omitempty"`
-	// Of those another rule refused so many too: with any, what would be refused is an estimate.
+	// Of those another rule refused so many too.
 	WouldRefuseShared int64 `protobuf:"varint,7,opt,name=would_refuse_shared,json=wouldRefuseShared,proto3" json:"would_refuse_shared,omitempty"`
-	unknownFields     protoimpl.UnknownFields
-	sizeCache         protoimpl.SizeCache
+	// Of all that the version judged another rule refused so many: with any, what would be refused is an estimate.
+	JudgedShared  int64 `protobuf:"varint,8,opt,name=judged_shared,json=judgedShared,proto3" json:"judged_shared,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *VersionKeys) Reset() {
@@ -6737,6 +6747,13 @@ func (x *VersionKeys) GetWouldRefuse() int64 {
 func (x *VersionKeys) GetWouldRefuseShared() int64 {
 	if x != nil {
 		return x.WouldRefuseShared
+	}
+	return 0
+}
+
+func (x *VersionKeys) GetJudgedShared() int64 {
+	if x != nil {
+		return x.JudgedShared
 	}
 	return 0
 }
@@ -7678,7 +7695,7 @@ const file_web_api_adminpb_admin_proto_rawDesc = "" +
 	"difference\x18\t \x01(\v2\x1b.headgate.admin.v1.IntervalR\n" +
 	"difference\x127\n" +
 	"\x06points\x18\n" +
-	" \x03(\v2\x1f.headgate.admin.v1.VersionPointR\x06points\"\xc5\x04\n" +
+	" \x03(\v2\x1f.headgate.admin.v1.VersionPointR\x06points\"\xea\x04\n" +
 	"\x0eVersionFigures\x12\x18\n" +
 	"\amatched\x18\x01 \x01(\x03R\amatched\x12\x18\n" +
 	"\adecided\x18\x02 \x01(\x03R\adecided\x12\x18\n" +
@@ -7699,7 +7716,8 @@ const file_web_api_adminpb_admin_proto_rawDesc = "" +
 	"\bcompared\x18\x0e \x01(\x03R\bcompared\x12#\n" +
 	"\rnewly_refused\x18\x0f \x01(\x03R\fnewlyRefused\x12*\n" +
 	"\x11no_longer_refused\x18\x10 \x01(\x03R\x0fnoLongerRefused\x12\x18\n" +
-	"\aunknown\x18\x11 \x01(\x03R\aunknown\"}\n" +
+	"\aunknown\x18\x11 \x01(\x03R\aunknown\x12#\n" +
+	"\rjudged_shared\x18\x12 \x01(\x03R\fjudgedShared\"}\n" +
 	"\fVersionPoint\x120\n" +
 	"\x05start\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x05start\x12;\n" +
 	"\afigures\x18\x02 \x01(\v2!.headgate.admin.v1.VersionFiguresR\afigures\"U\n" +
@@ -7733,7 +7751,7 @@ const file_web_api_adminpb_admin_proto_rawDesc = "" +
 	"\x04from\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x04from\x12*\n" +
 	"\x02to\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x02to\x12:\n" +
 	"\bversions\x18\x03 \x03(\v2\x1e.headgate.admin.v1.VersionKeysR\bversions\x12:\n" +
-	"\amissing\x18\x04 \x03(\v2 .headgate.admin.v1.MissingCountsR\amissing\"\xf3\x01\n" +
+	"\amissing\x18\x04 \x03(\v2 .headgate.admin.v1.MissingCountsR\amissing\"\x98\x02\n" +
 	"\vVersionKeys\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\x03R\aversion\x12\x12\n" +
 	"\x04role\x18\x02 \x01(\tR\x04role\x12-\n" +
@@ -7741,7 +7759,8 @@ const file_web_api_adminpb_admin_proto_rawDesc = "" +
 	"\bdistinct\x18\x04 \x01(\x03R\bdistinct\x12\x18\n" +
 	"\arefused\x18\x05 \x01(\x03R\arefused\x12!\n" +
 	"\fwould_refuse\x18\x06 \x01(\x03R\vwouldRefuse\x12.\n" +
-	"\x13would_refuse_shared\x18\a \x01(\x03R\x11wouldRefuseShared\"\x95\x01\n" +
+	"\x13would_refuse_shared\x18\a \x01(\x03R\x11wouldRefuseShared\x12#\n" +
+	"\rjudged_shared\x18\b \x01(\x03R\fjudgedShared\"\x95\x01\n" +
 	"\x06TopKey\x12\x14\n" +
 	"\x05label\x18\x01 \x01(\tR\x05label\x12\x0e\n" +
 	"\x02id\x18\x02 \x01(\tR\x02id\x12\x18\n" +
