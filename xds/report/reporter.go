@@ -24,9 +24,10 @@ const (
 	maxEpoch     = 64
 	maxDomains   = 1000
 	maxMessage   = 4 << 20
-	maxWindows   = 256    // in a message
-	maxVersions  = 25_000 // in a message: both of 10,000 rules, and as many retired ones
-	messagesRate = 10     // a second
+	maxWindows   = 256     // in a message
+	maxNumber    = 1 << 40 // of a window: what follows it is a number still, and a process closes some millions a year
+	maxVersions  = 25_000  // in a message: both of 10,000 rules, and as many retired ones
+	messagesRate = 10      // a second
 	messageBurst = 50
 )
 
@@ -194,6 +195,9 @@ func (r *reporter) checkMessage(m *xdspb.ReportRequest) error {
 	for _, w := range m.GetClosed() {
 		if w.GetNumber() <= r.number {
 			return fmt.Errorf("%w: node %q sends window %d after window %d", rules.ErrInvalid, r.source.Node, w.GetNumber(), r.number)
+		}
+		if w.GetNumber() > maxNumber {
+			return fmt.Errorf("%w: node %q sends window %d: no process has more than %d", rules.ErrInvalid, r.source.Node, w.GetNumber(), int64(maxNumber))
 		}
 		r.number = w.GetNumber()
 		versions += len(w.GetVersions())

@@ -2,6 +2,7 @@ package report
 
 import (
 	"errors"
+	"math"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -275,6 +276,9 @@ func TestWhatIsNoMessageEndsTheStream(t *testing.T) {
 		},
 		"a number twice": func() *xdspb.ReportRequest {
 			return &xdspb.ReportRequest{Closed: []*xdspb.Window{closed(2), closed(2)}}
+		},
+		"a number that nothing follows": func() *xdspb.ReportRequest {
+			return &xdspb.ReportRequest{Closed: []*xdspb.Window{closed(math.MaxInt64)}}
 		},
 		"too many windows":       func() *xdspb.ReportRequest { return &xdspb.ReportRequest{Closed: many(maxWindows+1, 0)} },
 		"too many versions":      func() *xdspb.ReportRequest { return &xdspb.ReportRequest{Closed: many(100, 251)} },
