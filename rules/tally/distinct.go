@@ -3,6 +3,7 @@ package tally
 import (
 	"encoding/binary"
 	"fmt"
+	"math"
 
 	"github.com/axiomhq/hyperloglog"
 
@@ -45,7 +46,7 @@ func (d *Distinct) Estimate() int64 {
 	if d.sketch == nil {
 		return 0
 	}
-	return int64(d.sketch.Estimate()) //nolint:gosec // far below
+	return int64(min(d.sketch.Estimate(), math.MaxInt64)) //nolint:gosec // that is why
 }
 
 // Merge notes all keys of other.

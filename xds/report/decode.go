@@ -82,6 +82,9 @@ func readVersion(m *xdspb.VersionTally, most int64) (v tally.VersionTally, probl
 	if v.Distinct, err = tally.ParseDistinct(m.GetDistinct()); err != nil {
 		return v, refusedMalformed
 	}
+	if v.Distinct.Estimate() > most { // which would be in all sums from then on
+		return v, refusedRate
+	}
 	return v, ""
 }
 

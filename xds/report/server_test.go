@@ -1,6 +1,7 @@
 package report
 
 import (
+	"bytes"
 	"errors"
 	"math"
 	"strings"
@@ -73,6 +74,9 @@ func TestWhatANodeCannotHaveCountedIsLeftOut(t *testing.T) {
 		"a sketch of nothing": {
 			version(&xdspb.VersionTally{Domain: "api", Uid: "uid-b", Version: 1, Distinct: []byte("nonsense")}), refusedMalformed,
 		},
+		"a sketch of more keys than can be": {
+			version(&xdspb.VersionTally{Domain: "api", Uid: "uid-b", Version: 1, Distinct: fullSketch}), refusedRate,
+		},
 		"another's domain's counts":          {domain(&xdspb.DomainTally{Domain: "web", Counts: []int64{1}}), refusedDomain},
 		"a domain's counts below nothing":    {domain(&xdspb.DomainTally{Domain: "api", Counts: []int64{-1}}), refusedMalformed},
 		"a domain's cells":                   {domain(&xdspb.DomainTally{Domain: "api", Counts: make([]int64, 6)}), refusedMalformed},
@@ -122,6 +126,9 @@ func TestWhatANodeCannotHaveCountedIsLeftOut(t *testing.T) {
 		})
 	}
 }
+
+// fullSketch has the highest value in each of its 4096 registers.
+var fullSketch = append([]byte{2, 12, 0, 0, 0, 0, 16, 0}, bytes.Repeat([]byte{53}, 4096)...)
 
 // An acknowledgement may be written down after the first counts came.
 func TestCountsOfAVersionThatIsJustBeingSentWait(t *testing.T) {
