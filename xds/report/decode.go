@@ -15,6 +15,10 @@ const (
 	maxAhead = tally.Span
 	// maxRate is how many requests a second a node can count for one version.
 	maxRate = 1_000_000
+	// maxBacklog is how much longer than others the windows of one stream may be, taken together: of all that a client
+	// merges, in ten parts. Without a bound they would add up to more than a row of the database can hold, and that row
+	// would take no node's counts any more.
+	maxBacklog = 10 * maxAge
 
 	maxUID       = 64
 	maxLimitName = 63
@@ -33,7 +37,9 @@ func (r *reporter) read(m *xdspb.Window) tally.Window {
 		w.Start, w.End = now, now
 		return w
 	}
-	most := maxRate * int64(max(tally.Span, w.End.Sub(w.Start)).Seconds()+1)
+	longer := min(max(0, w.End.Sub(w.Start)-tally.Span), maxBacklog-r.backlog)
+	r.backlog += longer
+	most := maxRate * int64((tally.Span+longer).Seconds()+1)
 	seen := map[versionID]bool{}
 	for _, v := range m.GetVersions() {
 		out, problem := readVersion(v, most)

@@ -47,6 +47,7 @@ type reporter struct {
 	shift   time.Duration
 	number  int64                  // of the last window that came
 	gaveUp  map[versionID]struct{} // versions for which nobody waits any more
+	backlog time.Duration          // by how much windows were longer than others
 
 	mu   sync.Mutex
 	open *tally.Window // the newest; nil when it is stored

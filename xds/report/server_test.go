@@ -127,6 +127,36 @@ func TestWhatANodeCannotHaveCountedIsLeftOut(t *testing.T) {
 	}
 }
 
+// Each of them can be, and all of them cannot.
+func TestLongWindowsAreBelievedAsFarAsAnOutageMayHaveMadeThem(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p := newPlane(t)
+		p.start()
+		defer p.down()
+		r := p.named("api")
+		defer r.close()
+		const month = 34 * 24 * time.Hour
+		for number := range int64(12) {
+			w := closed(number+1, versionTally("uid-a", 1, 1<<41))
+			w.Start = w.GetEnd() - month.Microseconds()
+			r.send(&xdspb.ReportRequest{Closed: []*xdspb.Window{w}})
+			r.stored()
+		}
+		if n := p.store.count("uid-a", 1, allowed); n != 10<<41 {
+			t.Errorf("stored %d, want those of ten windows", n)
+		}
+		if n := p.refused(refusedRate); n != 2 {
+			t.Errorf("refused %v, want 2", n)
+		}
+		r.send(&xdspb.ReportRequest{Closed: []*xdspb.Window{closed(13, versionTally("uid-a", 1, 10_000_000))}})
+		r.stored()
+		if n := p.store.count("uid-a", 1, allowed); n != 10<<41+10_000_000 {
+			t.Errorf("stored %d: a window of ten seconds is believed still", n)
+		}
+	})
+}
+
 // fullSketch has the highest value in each of its 4096 registers.
 var fullSketch = append([]byte{2, 12, 0, 0, 0, 0, 16, 0}, bytes.Repeat([]byte{53}, 4096)...)
 
