@@ -385,6 +385,30 @@ func (s Source) given(text string) (value, problem string) {
 	return text, ""
 }
 
+// HidePath returns a path as it may be shown: "#" stands for what the spec's key takes from it and hashes.
+func (s *Spec) HidePath(path string) string {
+	for _, k := range s.Key {
+		if !k.Hashed() || k.kind != sourcePath && k.kind != sourcePathParam {
+			continue
+		}
+		secret, n := k.Source.value(&Request{Path: path}, s.Match.Path)
+		switch {
+		case n == 0:
+		case k.kind == sourcePath:
+			return "#"
+		default:
+			segments := strings.Split(path, "/")
+			for i := range segments {
+				if segments[i] == secret {
+					segments[i] = "#"
+				}
+			}
+			path = strings.Join(segments, "/")
+		}
+	}
+	return path
+}
+
 // Encoded is the key's unambiguous form: for each part one byte (0 missing, 1 present) and the length-prefixed value. It
 // holds raw values: hash it before it leaves the process.
 func (k Key) Encoded() []byte { return k.encoded }

@@ -89,3 +89,24 @@ func TestKeyOfValuesNamesThePartsWhenNoRequestHasTheValues(t *testing.T) {
 		t.Errorf("of an empty key: %v, %v; want the one counter for all", key, err)
 	}
 }
+
+func TestHidePathShowsNothingThatTheKeyHashes(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct{ source, path, want string }{
+		{"path.token", "/reset/s3cret/form", "/reset/#/form"},
+		{"path.token", "/reset/s3cret/s3cret", "/reset/s3cret/s3cret"}, // which the rule does not match
+		{"path.token", "/other/s3cret", "/other/#"},
+		{"path", "/reset/s3cret/form", "#"},
+		{"host", "/reset/s3cret/form", "/reset/s3cret/form"},
+		{"cookie:c", "/reset/s3cret/form", "/reset/s3cret/form"},
+	} {
+		s := &rules.Spec{Key: keyOf(t, "ip", test.source), Match: rules.Match{Path: []string{"/reset/{token}/form", "/other/{token}"}}}
+		if got := s.HidePath(test.path); got != test.path {
+			t.Errorf("%s of %s, not hashed: %s", test.source, test.path, got)
+		}
+		s.Key[1].Hash = true
+		if got := s.HidePath(test.path); got != test.want {
+			t.Errorf("%s of %s: %s, want %s", test.source, test.path, got, test.want)
+		}
+	}
+}

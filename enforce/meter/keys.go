@@ -178,9 +178,13 @@ func newRefusal(v *version, d *enforce.Decision, o *enforce.VersionOutcome) refu
 	if o.Limit != tally.NoLimit {
 		r.limit = o.Version.Spec.Limits[o.Limit].Name
 	}
+	path := o.Request.Path
+	for i := range d.Outcomes {
+		path = d.Outcomes[i].Version.Spec.HidePath(path) // also what another rule hashes
+	}
 	// A copy: the path is part of all that the request said, which would be kept with it. What is cut here is longer than what
 	// is shown.
-	r.path = strings.Clone(o.Request.Path[:min(len(o.Request.Path), 2*tally.MaxPath)])
+	r.path = strings.Clone(path[:min(len(path), 2*tally.MaxPath)])
 	return r
 }
 

@@ -64,6 +64,38 @@ func TestRefusalLogTellsOfEachRefusalAndNoSecret(t *testing.T) {
 	}
 }
 
+// A value that any rule of the request hashes is part of the path that all of them show.
+func TestPathOfARefusalHidesWhatIsHashed(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var out bytes.Buffer
+		reg := prometheus.NewRegistry()
+		l := meter.NewRefusalLog(meter.RefusalLogOptions{Log: slog.New(slog.NewJSONHandler(&out, nil)), Rate: 2, Registerer: reg})
+		m := meter.New(reg, meter.WithRefusalLog(l))
+		all, reset := newRule(t, "all", 1), newRule(t, "reset", 1)
+		reset.Stable.Spec.Key = specOf(t, "path.token").Key
+		reset.Stable.Spec.Key[0].Hash = true
+		reset.Stable.Spec.Match.Path = []string{"/reset/{token}"}
+		m.Install(indexOf(all, reset))
+		req := requestOf(1)
+		req.Path = "/reset/s3cret"
+		m.Record("d", &enforce.Decision{Outcomes: []enforce.VersionOutcome{outcome(all, tally.Refused, req), outcome(reset, tally.Refused, req)}})
+		ctx, stop := context.WithCancel(t.Context())
+		stop()
+		if err := l.Run(ctx); err != nil {
+			t.Error(err)
+		}
+		if text := out.String(); strings.Count(text, `"path":"/reset/#"`) != 2 || strings.Contains(text, "s3cret") {
+			t.Errorf("logged %s", text)
+		}
+		for _, r := range m.Close(time.Now(), false).Refusals {
+			if r.Path != "/reset/#" {
+				t.Errorf("rule %s reports %s", r.UID, r.Path)
+			}
+		}
+	})
+}
+
 func TestRefusalLogSaysWhatItLeavesOut(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
