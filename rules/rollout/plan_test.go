@@ -122,6 +122,24 @@ func TestPlanHoldsForAsLongAsNothingSpeaksForIt(t *testing.T) {
 	}
 }
 
+// Whoever froze a rule in an incident may be busy when that ends: callers are refused again, and not more of them at once.
+func TestStepBeginsAnewWhenAFreezeEnds(t *testing.T) {
+	virtually(t, func(p *planned) {
+		p.start("rollback", "1% 15m, 100%", "maxWouldRefuse 2%")
+		p.pass(5 * time.Minute)
+		if _, err := p.service.Freeze(p.ctx(), "d", rollout.Freeze{For: time.Hour}, somebody); err != nil {
+			t.Fatal(err)
+		}
+		p.pass(time.Hour + 14*time.Minute)
+		p.wants("v2 at 1%, step 1 of 2, beside stable v1", "running")
+		p.runner = p.newRunner(p.memory) // another leader
+		p.pass(30 * time.Second)
+		p.wants("v2 at 1%, step 1 of 2, beside stable v1", "running")
+		p.pass(2 * time.Minute)
+		p.wants("v2 stable", "done")
+	})
+}
+
 func (p *planned) freeze() {
 	if _, err := p.service.Freeze(p.ctx(), "d", rollout.Freeze{Rule: "r", For: 24 * time.Hour}, somebody); err != nil {
 		p.t.Fatal(err)

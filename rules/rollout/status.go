@@ -150,7 +150,7 @@ func number(v *rules.Version) int64 {
 // fill reads what the status is judged by, and judges it.
 func (s *Service) fill(ctx context.Context, st *Status) (err error) {
 	r := &st.Rule
-	if st.Frozen, err = s.frozenNow(ctx, r, st.Now); err != nil {
+	if err := s.fillFreeze(ctx, st); err != nil {
 		return err
 	}
 	if st.Nodes, err = s.nodesAt(ctx, r.Domain, st.Revision, st.Now); err != nil {
@@ -187,13 +187,20 @@ func (s *Service) fill(ctx context.Context, st *Status) (err error) {
 	return nil
 }
 
-// frozenNow returns the freeze of a rule; nil for none.
-func (s *Service) frozenNow(ctx context.Context, r *rules.Rule, now time.Time) (*rules.Freeze, error) {
-	domains, err := s.store.Domains(ctx, r.Domain)
+// fillFreeze reads the freeze of the rule. One that has ended held up the step: it is as long as it has been since.
+func (s *Service) fillFreeze(ctx context.Context, st *Status) error {
+	domains, err := s.store.Domains(ctx, st.Rule.Domain)
 	if err != nil || len(domains) == 0 {
-		return nil, err
+		return err
 	}
-	return freezeOf(&domains[0], r, now), nil
+	d := &domains[0]
+	st.Frozen = freezeOf(d, &st.Rule, st.Now)
+	for _, f := range d.Freezes {
+		if over := st.Now.Sub(f.Until); over >= 0 && freezeOf(d, &st.Rule, f.Until.Add(-1)) != nil {
+			st.Elapsed = min(st.Elapsed, over)
+		}
+	}
+	return nil
 }
 
 func freezeOf(d *rules.Domain, r *rules.Rule, now time.Time) *rules.Freeze {
