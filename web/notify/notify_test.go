@@ -421,6 +421,32 @@ func TestCallsAreSignedAndGoNowhereElse(t *testing.T) {
 	}
 }
 
+// Who sends a call back repeats its URL, which is a secret.
+func TestWhatATargetRepeatsIsNotTold(t *testing.T) {
+	t.Parallel()
+	for _, answer := range []string{
+		"HTTP/1.1 302 Found\r\nLocation: /services/s3cret%zz\r\n\r\n",
+		"HTTP/1.1 /services/s3cret\r\n\r\n",
+		"/services/s3cret\x1b[31m\r\n\r\n",
+		"HTTP/1.1 200 OK\r\nTransfer-Encoding: /services/s3cret\r\n\r\n",
+	} {
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			conn, _, err := http.NewResponseController(w).Hijack()
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			_, _ = io.WriteString(conn, answer)
+			_ = conn.Close()
+		}))
+		defer server.Close()
+		n := newNotifier(t, rollouttest.New(), notify.Options{Slack: server.URL + "/services/s3cret"})
+		if err := n.Test(t.Context(), "ann")[0].Err; err == nil || strings.Contains(err.Error(), "s3cret") || !strings.Contains(err.Error(), "no answer of HTTP") {
+			t.Errorf("after %q: %v", answer, err)
+		}
+	}
+}
+
 func TestSlackIsToldWithoutMarkup(t *testing.T) {
 	t.Parallel()
 	texts := make(chan string, 1)

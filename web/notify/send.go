@@ -10,8 +10,10 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptrace"
 	"net/url"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/headgate/headgate/rules/rollout/alert"
@@ -75,6 +77,8 @@ func (n *Notifier) post(ctx context.Context, t *target, list ...message) (err er
 	body := n.body(t, list...)
 	ctx, cancel := context.WithTimeout(ctx, sendTime)
 	defer cancel()
+	var answered atomic.Bool
+	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotFirstResponseByte: func() { answered.Store(true) }})
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, t.url, bytes.NewReader(body))
 	if err != nil {
 		return errors.New("no call can be made to its URL")
@@ -85,7 +89,10 @@ func (n *Notifier) post(ctx context.Context, t *target, list ...message) (err er
 		req.Header.Set(SignatureHeader, Sign(t.secret, body))
 	}
 	resp, err := n.client.Do(req)
-	if err != nil {
+	switch {
+	case err != nil && answered.Load() && ctx.Err() == nil:
+		return errors.New("what it answers is no answer of HTTP") // the error repeats it, and it may repeat the URL
+	case err != nil:
 		if about := (*url.Error)(nil); errors.As(err, &about) {
 			err = about.Err // what stands around it is the URL
 		}
