@@ -31,7 +31,8 @@ const (
 	messageBurst = 50
 )
 
-// helloWithin is how long a node may report before it is known here by its stream of rules.
+// helloWithin is how long a stream may be open before it names its source, and then before that node is known here by its
+// stream of rules.
 const helloWithin = 10 * time.Second
 
 // reporter is the server's side of one stream.
@@ -65,7 +66,9 @@ func newReporter(s *Server, stream xdspb.TallyService_ReportServer, who access.I
 
 // run reads the stream until it ends: one message, what it says stored and answered, then the next.
 func (r *reporter) run(ctx context.Context) error {
+	mute := time.AfterFunc(helloWithin, func() { r.end(errMute) })
 	hello, err := r.stream.Recv()
+	mute.Stop()
 	if err != nil {
 		return err
 	}

@@ -100,6 +100,7 @@ func (s *Server) Run(ctx context.Context) error {
 
 var (
 	errStopping = errors.New("the control plane is stopping")
+	errMute     = fmt.Errorf("%w: the stream has not named its source for %v", rules.ErrInvalid, helloWithin)
 	errReplaced = fmt.Errorf("%w: the source opened a later stream than this one", rules.ErrConflict)
 )
 
@@ -139,6 +140,8 @@ func (s *Server) ending(ctx context.Context, err error) error {
 		return nil
 	case errors.Is(cause, rules.ErrUnauthenticated):
 		return s.refuse(refusedForbidden, cause)
+	case errors.Is(cause, errMute):
+		return s.refuse(refusedSource, cause)
 	case errors.Is(cause, errReplaced):
 		return cause
 	}

@@ -372,6 +372,31 @@ func TestStreamsEndWithTheirCredentialAndAtShutdown(t *testing.T) {
 	})
 }
 
+// Only streams with a source are bounded in number.
+func TestStreamThatSaysNothingEnds(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p := newPlane(t)
+		p.start()
+		defer p.down()
+		began := time.Now()
+		r := p.raw()
+		defer r.close()
+		named := p.named("api")
+		defer named.close()
+		if err := r.fails(); !errors.Is(err, rules.ErrInvalid) || time.Since(began) != helloWithin {
+			t.Errorf("ended after %v with %v, want after %v", time.Since(began), err, helloWithin)
+		}
+		if n := p.refused(refusedSource); n != 1 {
+			t.Errorf("counted %v, want 1", n)
+		}
+		named.send(&xdspb.ReportRequest{Closed: []*xdspb.Window{closed(1, versionTally("uid-a", 1, 1))}})
+		if n := named.stored(); n != 1 {
+			t.Errorf("stored up to %d on the stream that has a source", n)
+		}
+	})
+}
+
 func TestFloodOfStreamsIsRefused(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
