@@ -197,7 +197,8 @@ func (r *reporter) take(ctx context.Context, m *xdspb.ReportRequest) error {
 func (r *reporter) checkMessage(m *xdspb.ReportRequest) error {
 	versions := len(m.GetOpen().GetVersions())
 	for _, w := range m.GetClosed() {
-		if w.GetNumber() <= r.number {
+		// What a node lost is a gap before its first window here: after it numbers follow each other.
+		if w.GetNumber() <= r.number || r.number > 0 && w.GetNumber() > r.number+1 {
 			return fmt.Errorf("%w: node %q sends window %d after window %d", rules.ErrInvalid, r.source.Node, w.GetNumber(), r.number)
 		}
 		if w.GetNumber() > maxNumber {

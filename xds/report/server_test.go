@@ -314,6 +314,9 @@ func TestWhatIsNoMessageEndsTheStream(t *testing.T) {
 		"a number twice": func() *xdspb.ReportRequest {
 			return &xdspb.ReportRequest{Closed: []*xdspb.Window{closed(2), closed(2)}}
 		},
+		"a gap": func() *xdspb.ReportRequest {
+			return &xdspb.ReportRequest{Closed: []*xdspb.Window{closed(2), closed(4)}}
+		},
 		"a number that nothing follows": func() *xdspb.ReportRequest {
 			return &xdspb.ReportRequest{Closed: []*xdspb.Window{closed(math.MaxInt64)}}
 		},
