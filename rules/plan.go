@@ -115,7 +115,7 @@ func parseStep(words []string) (step PlanStep, err error) {
 }
 
 func (p *planParser) rising(words []string) (err error) {
-	if len(words) != 2 && (len(words) != 4 || words[2] != "max") {
+	if len(words) != 2 && (len(words) != 4 || words[2] != "max") || words[0] == "+"+string(StageShadow) {
 		return fmt.Errorf("%q is not a rise, such as +30%% 15m", strings.Join(words, " "))
 	}
 	if p.rise, err = parseStep([]string{words[0][1:], words[1]}); err != nil || len(words) == 2 {
