@@ -48,21 +48,13 @@ func newEvidence(from, to time.Time, candidate, stable *tally.Counts) Evidence {
 	newly, noLonger := candidate.Turned()
 	back, forth := stable.Turned()
 	e.NewlyRefused, e.NoLongerRefused = newly+forth, noLonger+back
-	e.Compared = beside(candidate) + beside(stable)
+	e.Compared = candidate.Judged() + stable.Judged()
 	return e
 }
 
 // decided are the requests of which the version's own verdict was known. What failed says nothing about a limit.
 func decided(c *tally.Counts) int64 {
 	return c.Of(tally.Allowed) + c.Of(tally.Refused) + c.Of(tally.RefusedByOther)
-}
-
-// beside are the requests that a version judged beside a binding one of its rule.
-func beside(c *tally.Counts) int64 {
-	return c.Sum(func(cell tally.Cell) bool {
-		o := cell.Outcome()
-		return (o == tally.WouldAllow || o == tally.WouldRefuse) && cell.Beside() != tally.BesideNone
-	})
 }
 
 // Estimate reports that other rules refused as well, so that what would be is not known one for one. Where none did it is,

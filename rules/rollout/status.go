@@ -23,7 +23,8 @@ type Status struct {
 	Evidence Evidence     // since then; zero without a candidate
 	// Versions are the counts since then, by number.
 	Versions []VersionCounts
-	// Bound and BoundBoth are the requests of the last minutes that the candidate decided, and that any version did.
+	// Bound and BoundBoth are the requests of the last minutes that the candidate decided, and that any version did, or, where
+	// there is no stable, the candidate judged.
 	Bound, BoundBoth int64
 	Plan             *Judgement // nil: no plan runs, and none has come to its end here
 	// Elapsed is how long the plan has been in its step.
@@ -170,6 +171,9 @@ func (s *Service) fill(ctx context.Context, st *Status) (err error) {
 		st.BoundBoth += bound
 		if r.Candidate != nil && recent[i].Version == r.Candidate.Number {
 			st.Bound += bound
+			if r.Stable == nil { // what it does not decide is decided by none
+				st.BoundBoth += recent[i].Counts.Judged()
+			}
 		}
 	}
 	if r.Course == nil {

@@ -174,10 +174,10 @@ func (c *Counts) Shared() (judged, allowed int64) {
 	return judged, c.Of(RefusedByOther)
 }
 
-// Turned is how many the version would have refused that the rule's binding version allowed, and how many it would have
-// allowed that the binding version refused.
+// Turned is how many the version would have refused that the rule did not refuse as it stands, and how many it would have
+// allowed that the rule's binding version refused. Where no version binds, the rule refuses nothing.
 func (c *Counts) Turned() (refused, allowed int64) {
-	refused = c.Sum(func(cell Cell) bool { return cell.Outcome() == WouldRefuse && cell.Beside() == BesideAllowed })
+	refused = c.Sum(func(cell Cell) bool { return cell.Outcome() == WouldRefuse && cell.Beside() != BesideRefused })
 	allowed = c.Sum(func(cell Cell) bool { return cell.Outcome() == WouldAllow && cell.Beside() == BesideRefused })
 	return refused, allowed
 }

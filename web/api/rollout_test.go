@@ -58,7 +58,7 @@ func TestPlanIsStartedAndShown(t *testing.T) {
 	}
 	minute := func(n time.Duration) *durationpb.Duration { return durationpb.New(n * time.Minute) }
 	want := &adminpb.Rollout{
-		Standing: "running", Revision: 2,
+		Standing: "running", Revision: 2, BoundBoth: 1000,
 		Evidence: &adminpb.Evidence{Judged: 1000, Refusing: 1, Compared: 1000, NewlyRefused: 1},
 		Versions: []*adminpb.VersionCounts{{Version: 1, Role: "candidate", Judged: 1000, WouldRefuse: 1}},
 		Plan: &adminpb.PlanState{

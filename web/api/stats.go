@@ -175,9 +175,7 @@ func figures(c *tally.Counts) *adminpb.VersionFigures {
 		Matched: c.Matched(), Decided: c.Bound(), Allowed: c.Of(tally.Allowed), Refused: c.Of(tally.Refused), RefusedByOther: c.Of(tally.RefusedByOther),
 		FailedOpen: c.Of(tally.FailedOpen), FailedClosed: c.Of(tally.FailedClosed), LocalAllowed: c.Of(tally.LocalAllowed), LocalRefused: c.Of(tally.LocalRefused),
 		Judged: c.Judged(), WouldAllow: c.Of(tally.WouldAllow), WouldRefuse: would, WouldRefuseShared: would - alone,
-		Compared: c.Sum(func(cell tally.Cell) bool {
-			return cell.Beside() != tally.BesideNone && cell.Outcome() != tally.Unknown
-		}), NewlyRefused: newly, NoLongerRefused: noLonger,
+		Compared: c.Judged(), NewlyRefused: newly, NoLongerRefused: noLonger,
 		Unknown: c.Of(tally.Unknown), JudgedShared: shared,
 	}
 }

@@ -5990,7 +5990,8 @@ type VersionFigures struct {
 	WouldAllow        int64 `protobuf:"varint,11,opt,name=would_allow,json=wouldAllow,proto3" json:"would_allow,omitempty"`
 	WouldRefuse       int64 `protobuf:"varint,12,opt,name=would_refuse,json=wouldRefuse,proto3" json:"would_refuse,omitempty"`
 	WouldRefuseShared int64 `protobuf:"varint,13,opt,name=would_refuse_shared,json=wouldRefuseShared,proto3" json:"would_refuse_shared,omitempty"`
-	// Against the binding version of the rule: that one allowed, or refused. Compared are those that it judged beside one.
+	// Against the rule as it stands: its binding version allowed, or refused; without one nothing was refused. Compared are
+	// those that it judged.
 	Compared        int64 `protobuf:"varint,14,opt,name=compared,proto3" json:"compared,omitempty"`
 	NewlyRefused    int64 `protobuf:"varint,15,opt,name=newly_refused,json=newlyRefused,proto3" json:"newly_refused,omitempty"`
 	NoLongerRefused int64 `protobuf:"varint,16,opt,name=no_longer_refused,json=noLongerRefused,proto3" json:"no_longer_refused,omitempty"`
