@@ -2,6 +2,7 @@ package meter
 
 import (
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -34,8 +35,15 @@ type sketch struct {
 	shown    []shown        // by place in top
 	distinct tally.Distinct // all keys, once there are as many as top holds; until then top has them
 	pending  []hit          // not counted yet, less than batch
-	seen     int64          // that might have been in the sample
-	refusals []refusal      // the sample
+	refused  sample
+	would    sample // have been refused
+}
+
+// sample is a random choice of refusals: each has the same chance (Vitter's Algorithm R, 1985), so that what is copied of
+// requests grows with the logarithm of the refusals.
+type sample struct {
+	seen int64 // that might have been in it
+	kept []refusal
 }
 
 // hit is one key that a version refused, or would have.
@@ -63,16 +71,29 @@ func (k *keys) add(in *domain, h *hit) {
 	}
 }
 
-// sample keeps a refusal as one of the sample, with the same chance as each before it (Vitter's Algorithm R, 1985): so what
-// is copied of requests grows with the logarithm of the refusals. It was added, and the caller holds mu.
+// sample keeps a refusal as one of the sample. It was added, and the caller holds mu.
 func (k *keys) sample(v *version, d *enforce.Decision, o *enforce.VersionOutcome) {
-	s := k.sketch
-	s.seen++
-	if len(s.refusals) < MaxVersionRefusals {
-		s.refusals = append(s.refusals, newRefusal(v, d, o))
-	} else if i := rand.Int64N(s.seen); i < MaxVersionRefusals { //nolint:gosec // no secret
-		s.refusals[i] = newRefusal(v, d, o)
+	s := &k.sketch.refused
+	if o.Outcome == tally.WouldRefuse {
+		s = &k.sketch.would
 	}
+	s.seen++
+	if len(s.kept) < MaxVersionRefusals {
+		s.kept = append(s.kept, newRefusal(v, d, o))
+	} else if i := rand.Int64N(s.seen); i < MaxVersionRefusals { //nolint:gosec // no secret
+		s.kept[i] = newRefusal(v, d, o)
+	}
+}
+
+// refusals are those that are told of: what was refused goes before what would have been, since somebody was told its
+// reference and may ask.
+func (s *sketch) refusals() []tally.Refusal {
+	kept := slices.Concat(s.refused.kept, s.would.kept)
+	list := make([]tally.Refusal, min(len(kept), MaxVersionRefusals))
+	for i := range list {
+		list[i] = kept[i].tally()
+	}
+	return list
 }
 
 // take returns the sketch of the window, and puts the empty one in its place. It returns nil, and puts none there, where
@@ -134,8 +155,14 @@ func (s *sketch) distinctOf(list []tally.KeyCount) {
 func (s *sketch) reset() {
 	s.top.Reset()
 	clear(s.shown)
-	clear(s.refusals)
-	s.shown, s.refusals, s.distinct, s.seen = s.shown[:0], s.refusals[:0], tally.Distinct{}, 0
+	s.refused.reset()
+	s.would.reset()
+	s.shown, s.distinct = s.shown[:0], tally.Distinct{}
+}
+
+func (s *sample) reset() {
+	clear(s.kept) // what it holds of requests
+	s.kept, s.seen = s.kept[:0], 0
 }
 
 // shown is a key that may have to be shown: its label costs more than a count, and is made where nobody waits for it.

@@ -129,10 +129,7 @@ func (m *Meter) takeKeys(v *version, t *tally.VersionTally) []tally.Refusal {
 		s.distinctOf(t.Keys)
 	}
 	t.Distinct = s.distinct
-	refusals := make([]tally.Refusal, len(s.refusals))
-	for i := range s.refusals {
-		refusals[i] = s.refusals[i].tally()
-	}
+	refusals := s.refusals()
 	s.reset()
 	m.spare = s
 	return refusals

@@ -346,6 +346,28 @@ func TestRetiredVersionIsCountedForAMinute(t *testing.T) {
 	})
 }
 
+// Somebody was told the reference of a refusal, and may ask; nobody knows of one that would have been.
+func TestWhatWasRefusedGoesBeforeWhatWouldHaveBeen(t *testing.T) {
+	t.Parallel()
+	m := meter.New(prometheus.NewRegistry())
+	r := newRule(t, "r", 1)
+	m.Install(indexOf(r))
+	for i := range 1000 {
+		o := tally.WouldRefuse
+		if i%500 == 499 {
+			o = tally.Refused
+		}
+		m.Record("d", &enforce.Decision{Outcomes: []enforce.VersionOutcome{outcome(r, o, requestOf(i))}})
+	}
+	of := map[tally.Outcome]int{}
+	for _, r := range m.Close(time.Now(), false).Refusals {
+		of[r.Outcome]++
+	}
+	if of[tally.Refused] != 2 || of[tally.WouldRefuse] != meter.MaxVersionRefusals-2 {
+		t.Errorf("%v, want the two refusals, and what would have been in the other places", of)
+	}
+}
+
 // What callers send is shown neither whole nor raw, and what is kept of it is bounded.
 func TestRefusalsAreASampleWithoutSecrets(t *testing.T) {
 	t.Parallel()
