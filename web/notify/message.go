@@ -36,7 +36,7 @@ func (n *Notifier) message(a *alert.Alert) message {
 		annotations: model.LabelSet{"summary": model.LabelValue(a.Summary()), "description": model.LabelValue(a.Description())},
 		starts:      a.Since, ends: a.Resolved,
 	}
-	if len(a.Offers) > 0 {
+	if len(a.Offers) > 0 && a.Resolved.IsZero() {
 		m.annotations["rollback"] = model.LabelValue(a.Offers[0].Command)
 	}
 	if m.status == alert.Firing {

@@ -180,7 +180,7 @@ func TestEachTargetHearsOfEachStatusOnce(t *testing.T) {
 		save(t, m, resolved(anAlert("a"), time.Now().UTC()))
 		got = w.after(t, newNotifier(t, m, everyKind), 5*time.Minute)
 		wantCalls(t, "when it is over", got,
-			"0s am1 resolved a", "0s am2 resolved a", "0s hook resolved a", "0s slack *RESOLVED* api/a v3 refuses at least 21.6%")
+			"0s am1 resolved a", "0s am2 resolved a", "0s hook resolved a", "0s slack *RESOLVED* api/a v3 refused at least 21.6%")
 		wantCalls(t, "after it", w.after(t, newNotifier(t, m, everyKind), time.Minute))
 	})
 }

@@ -111,15 +111,21 @@ func (a *Alert) Told(target string, status Status) bool {
 	return false
 }
 
-// verb is what the version does.
+// verb is what the version does, or did when the alert fired.
 func (a *Alert) verb() string {
-	switch {
-	case a.Kind == WouldRefuse && a.Estimate:
-		return "would refuse, by estimate,"
+	verb := "refuses"
+	switch over := !a.Resolved.IsZero(); {
+	case a.Kind == WouldRefuse && over:
+		verb = "would have refused"
 	case a.Kind == WouldRefuse:
-		return "would refuse"
+		verb = "would refuse"
+	case over:
+		verb = "refused"
 	}
-	return "refuses"
+	if a.Kind == WouldRefuse && a.Estimate {
+		verb += ", by estimate,"
+	}
+	return verb
 }
 
 // Summary says it in one line.
@@ -151,6 +157,9 @@ func (a *Alert) Description() string {
 	}
 	if a.Estimate {
 		b.WriteString(" Other rules refuse as well, so that the figure is an estimate.")
+	}
+	if !a.Resolved.IsZero() {
+		return b.String() // there is nothing to undo any more
 	}
 	for _, o := range a.Offers {
 		fmt.Fprintf(&b, " To have %s: %s.", o.Effect, o.Command)

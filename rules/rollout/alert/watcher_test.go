@@ -403,6 +403,13 @@ func TestAnAlertSaysWhatHappened(t *testing.T) {
 	if diff := cmp.Diff(want, a.Description()); diff != "" {
 		t.Errorf("-want +got\n%s", diff)
 	}
+	a.Resolved = a.Since.Add(time.Hour)
+	if want := "api/login v2 refused at least 12.7%"; a.Summary() != want {
+		t.Errorf("when it is over: %q, want %q", a.Summary(), want)
+	}
+	if text := a.Description(); !strings.HasPrefix(text, "v2 refused 40 of 200") || strings.Contains(text, "rollback") {
+		t.Errorf("when it is over: %q, want what was, and nothing to undo", text)
+	}
 }
 
 func TestRunLooksEveryThirtySeconds(t *testing.T) {
