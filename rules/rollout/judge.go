@@ -127,7 +127,7 @@ func (s *Situation) unreported() (list []string) {
 		case n.State == NodeGone:
 			list = append(list, fmt.Sprintf("sidecar %s went silent: what it counted after %s will not come", n.ID, s.Sources[at].Until.UTC().Format(timeText)))
 		case s.Sources[at].Until.Before(need):
-			list = append(list, fmt.Sprintf("sidecar %s has reported what it counted until %s", n.ID, s.Sources[at].Until.UTC().Format(timeText)))
+			list = append(list, fmt.Sprintf("sidecar %s has reported only what it counted until %s", n.ID, s.Sources[at].Until.UTC().Format(timeText)))
 		}
 	}
 	for i := range s.Missing {

@@ -64,10 +64,10 @@ func TestJudgeGoesOnOnlyWhenEverythingSpeaksForIt(t *testing.T) {
 			s.Nodes = append(s.Nodes, rollout.NodeStatus{Node: rollout.Node{ID: "w", Program: rollout.Watcher + " (devel)"}, State: rollout.NodeSynced})
 		}, rollout.PlanAdvances, ""},
 		"never reported":          {func(s *rollout.Situation) { s.Sources = nil }, rollout.PlanWaits, "n1 has reported nothing"},
-		"one window is not there": {func(s *rollout.Situation) { s.Sources[0].Until = s.Now.Add(-tally.Span) }, rollout.PlanWaits, "n1 has reported what it counted until"},
+		"one window is not there": {func(s *rollout.Situation) { s.Sources[0].Until = s.Now.Add(-tally.Span) }, rollout.PlanWaits, "n1 has reported only what it counted until"},
 		"reports stopped after the step's time": {func(s *rollout.Situation) {
 			s.Now, s.Elapsed = s.Now.Add(time.Hour), s.Elapsed+time.Hour
-		}, rollout.PlanWaits, "n1 has reported what it counted until"},
+		}, rollout.PlanWaits, "n1 has reported only what it counted until"},
 		"lost windows of another domain": {func(s *rollout.Situation) {
 			s.Missing = []tally.Missing{{Source: tally.Source{Node: "elsewhere"}, To: s.Now}}
 		}, rollout.PlanAdvances, ""},

@@ -85,7 +85,7 @@ func TestPlanHoldsForAsLongAsNothingSpeaksForIt(t *testing.T) {
 	}{
 		"no traffic":        {func(p *planned) { p.judged = 0 }, "no traffic: v2 has judged no request since", func(p *planned) { p.judged = 100 }},
 		"undecided":         {func(p *planned) { p.refused = 2 }, "maxWouldRefuse 2%: undecided, it is 2%", func(p *planned) { p.refused = 0 }},
-		"no reports":        {func(p *planned) { p.silent["n2"] = true }, "sidecar n2 has reported what it counted until", func(p *planned) { p.silent["n2"] = false }},
+		"no reports":        {func(p *planned) { p.silent["n2"] = true }, "sidecar n2 has reported only what it counted until", func(p *planned) { p.silent["n2"] = false }},
 		"frozen":            {func(p *planned) { p.freeze() }, "it is frozen until", func(p *planned) { p.unfreeze() }},
 		"paused":            {func(p *planned) { p.pause() }, "it is paused", func(p *planned) { p.resume() }},
 		"windows are lost":  {func(p *planned) { p.lose("n1") }, "what sidecar n1 counted from", func(p *planned) { p.resume() }},
@@ -240,6 +240,9 @@ func TestEvidenceOfANewCandidateBeginsWithItsFirstRequest(t *testing.T) {
 		p.promote(rollout.Promotion{To: 5000})
 		if n := p.status().Evidence.Judged; n != 0 {
 			t.Errorf("at 50%% it has judged %d requests, of a window that began in shadow", n)
+		}
+		if from := p.status().Evidence.From; from.After(p.now()) {
+			t.Errorf("evidence since %s, at %s", from, p.now())
 		}
 	})
 }

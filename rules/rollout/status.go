@@ -281,5 +281,9 @@ func (st *Status) add(points []tally.Point, step tally.Step) {
 		}
 		return &st.Versions[at].Counts
 	}
-	st.Evidence = newEvidence(ceil(st.from, step), st.Now, of(st.Rule.Candidate), of(st.Rule.Stable))
+	from := ceil(st.from, step)
+	if from.After(st.Now) {
+		from = st.Now // the first step has not begun
+	}
+	st.Evidence = newEvidence(from, st.Now, of(st.Rule.Candidate), of(st.Rule.Stable))
 }
