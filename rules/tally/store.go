@@ -31,7 +31,8 @@ type Store interface {
 	// Refusals returns the newest first.
 	Refusals(ctx context.Context, q RefusalQuery) ([]Refusal, error)
 	// Missing returns which windows will never come, of those that touch the time, the newest first: those that a source's
-	// numbers skip, and, when a node has begun another epoch, what the one before may not have lived to send.
+	// numbers skip, and what a node may not have lived to send: when it has begun another epoch, or was not seen for
+	// [SilentFor]. One that is only cut off sends it when it is back.
 	Missing(ctx context.Context, from, to time.Time) ([]Missing, error)
 
 	// Sources returns how far each node's counts are stored, of its last source, in the order of the nodes.
@@ -43,6 +44,9 @@ type Store interface {
 
 // OpenFor is how long after their end the totals of an open window are shown. They are sent every second.
 const OpenFor = time.Minute
+
+// SilentFor is how long nobody has to see a node for what it has not sent to count as missing.
+const SilentFor = time.Minute
 
 // MaxRefusals is how many refusals are kept of a rule, those stored last.
 const MaxRefusals = 10_000

@@ -113,7 +113,7 @@ func (s *Store) Refusals(ctx context.Context, query tally.RefusalQuery) ([]tally
 }
 
 // Missing is part of tally.Store. What a node that was killed left behind is not noted but seen: its source was not
-// stopped, and another began. So a window that arrives after the next source began corrects it.
+// stopped, and another began, or nobody has seen the node since. So a window that arrives later corrects it.
 func (s *Store) Missing(ctx context.Context, from, to time.Time) ([]tally.Missing, error) {
 	const read = `
 		SELECT node, epoch, since, until, windows FROM missing WHERE until >= $1 AND since < $2
@@ -122,8 +122,13 @@ func (s *Store) Missing(ctx context.Context, from, to time.Time) ([]tally.Missin
 		FROM sources s CROSS JOIN LATERAL (
 			SELECT began FROM sources n WHERE n.node = s.node AND (n.began, n.epoch) > (s.began, s.epoch) ORDER BY n.began, n.epoch LIMIT 1) n
 		WHERE NOT s.stopped AND s.until < $2 AND greatest(s.until, n.began) >= $1
+		UNION ALL
+		SELECT s.node, s.epoch, s.until, n.seen, 0
+		FROM sources s CROSS JOIN LATERAL (SELECT max(seen) AS seen FROM nodes WHERE id = s.node) n
+		WHERE NOT s.stopped AND s.until < $2 AND n.seen >= $1 AND n.seen > s.until AND n.seen < $3 AND NOT EXISTS (
+			SELECT FROM sources l WHERE l.node = s.node AND (l.began, l.epoch) > (s.began, s.epoch))
 		ORDER BY since DESC, node, epoch`
-	rows, err := s.pool.Query(ctx, read, from, to)
+	rows, err := s.pool.Query(ctx, read, from, to, time.Now().Add(-tally.SilentFor))
 	if err != nil {
 		return nil, fail(ctx, "read what is missing", err)
 	}

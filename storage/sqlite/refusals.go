@@ -87,7 +87,7 @@ func (s *Store) Refusals(ctx context.Context, query tally.RefusalQuery) ([]tally
 }
 
 // Missing is part of tally.Store. What a node that was killed left behind is not noted but seen: its source was not
-// stopped, and another began. So a window that arrives after the next source began corrects it.
+// stopped, and another began, or nobody has seen the node since. So a window that arrives later corrects it.
 func (s *Store) Missing(ctx context.Context, from, to time.Time) ([]tally.Missing, error) {
 	const read = `
 		SELECT node, epoch, since, until, windows FROM missing WHERE until >= ?1 AND since < ?2
@@ -96,8 +96,14 @@ func (s *Store) Missing(ctx context.Context, from, to time.Time) ([]tally.Missin
 		FROM sources s JOIN sources n ON n.rowid = (
 			SELECT rowid FROM sources n WHERE n.node = s.node AND (n.began, n.epoch) > (s.began, s.epoch) ORDER BY n.began, n.epoch LIMIT 1)
 		WHERE NOT s.stopped AND s.until < ?2 AND max(s.until, n.began) >= ?1
+		UNION ALL
+		SELECT s.node, s.epoch, s.until, n.seen, 0
+		FROM sources s JOIN (SELECT id, max(seen) AS seen FROM nodes GROUP BY id) n ON n.id = s.node
+		WHERE NOT s.stopped AND s.until < ?2 AND n.seen >= ?1 AND n.seen > s.until AND n.seen < ?3 AND NOT EXISTS (
+			SELECT 1 FROM sources l WHERE l.node = s.node AND (l.began, l.epoch) > (s.began, s.epoch))
 		ORDER BY since DESC, node, epoch`
-	list, err := collect(ctx, s.read, read, []any{from.UnixMicro(), to.UnixMicro()}, func(row scanner) (m tally.Missing, err error) {
+	silent := time.Now().Add(-tally.SilentFor)
+	list, err := collect(ctx, s.read, read, []any{from.UnixMicro(), to.UnixMicro(), silent.UnixMicro()}, func(row scanner) (m tally.Missing, err error) {
 		var since, until int64
 		err = row.Scan(&m.Node, &m.Epoch, &since, &until, &m.Windows)
 		m.From, m.To = fromMicro(since), fromMicro(until)

@@ -84,6 +84,7 @@ func Run(t *testing.T, create func(t *testing.T) Database) {
 		{"WindowsAreStoredOnce", windowsAreStoredOnce},
 		{"GapsAreNoted", gapsAreNoted},
 		{"KilledNodesAreMissing", killedNodesAreMissing},
+		{"SilentNodesAreMissing", silentNodesAreMissing},
 		{"LastSourcesAreKnown", lastSourcesAreKnown},
 		{"StepsHoldWholeWindows", stepsHoldWholeWindows},
 		{"DomainsAreCounted", domainsAreCounted},

@@ -166,6 +166,26 @@ func killedNodesAreMissing(t *testing.T, f *fixture) {
 	wantMissing(t, f.store, tally.Missing{Source: second, From: window(8).End, To: window(8).End})
 }
 
+// A killed node need not come back: where programs are named anew with each start, none does.
+func silentNodesAreMissing(t *testing.T, f *fixture) {
+	seen := func(id string, at time.Time) rollout.Node {
+		return rollout.Node{ID: id, Domain: "api", Stream: 1, Seen: at.UTC().Truncate(time.Microsecond)}
+	}
+	saveNodes(t, f.store,
+		seen("killed", window(3).Start), seen("stopped", window(3).Start), seen("told-all", window(1).End), seen("alive", time.Now()),
+		seen("again", window(3).Start))
+	stopped := window(1)
+	stopped.Last = true
+	next := window(5)
+	next.Number = 1
+	saveWindows(t, f.store, of(source("killed", "a"), window(1)), of(source("stopped", "a"), stopped), of(source("told-all", "a"), window(1)),
+		of(source("alive", "a"), window(1)), of(source("again", "a"), window(1)), of(source("again", "b"), next))
+	lost := tally.Missing{Source: source("killed", "a"), From: window(1).End, To: window(3).Start}
+	wantMissing(t, f.store, tally.Missing{Source: source("again", "a"), From: window(1).End, To: window(5).Start}, lost)
+	saveWindows(t, f.store, of(source("killed", "a"), window(2), window(3))) // it was only cut off
+	wantMissing(t, f.store, tally.Missing{Source: source("again", "a"), From: window(1).End, To: window(5).Start})
+}
+
 func lastSourcesAreKnown(t *testing.T, f *fixture) {
 	want := func(list ...tally.Progress) {
 		t.Helper()
