@@ -136,9 +136,9 @@ func timeColumn(r *adminpb.StatsResponse) string {
 // overTime is the table of the steps, from the first with a request.
 func (a *app) overTime(r *adminpb.StatsResponse, byVersion bool) string {
 	starts, at := steps(r)
-	header := []string{"TIME", "DECISIONS", "REFUSED", "WOULD REFUSE"}
+	header := []string{"TIME", "DECISIONS", "REFUSED", "JUDGED", "WOULD REFUSE"}
 	if byVersion {
-		header = []string{"TIME", "VERSION", "DECISIONS", "REFUSED", "WOULD REFUSE", "NEWLY", "NO LONGER"}
+		header = []string{"TIME", "VERSION", "DECISIONS", "REFUSED", "JUDGED", "WOULD REFUSE", "NEWLY", "NO LONGER"}
 	}
 	var rows [][]string
 	var curve []int64
@@ -149,16 +149,17 @@ func (a *app) overTime(r *adminpb.StatsResponse, byVersion bool) string {
 			f := at[v][start.Unix()]
 			sum.Decided += f.GetDecided()
 			sum.Refused += refusals(f)
+			sum.Judged += f.GetJudged()
 			sum.WouldRefuse += f.GetWouldRefuse()
 			if byVersion {
 				rows = append(rows, []string{
-					clock, fmt.Sprintf("v%d", v.GetVersion()), thousands(f.GetDecided()), thousands(refusals(f)), thousands(f.GetWouldRefuse()),
+					clock, fmt.Sprintf("v%d", v.GetVersion()), thousands(f.GetDecided()), thousands(refusals(f)), thousands(f.GetJudged()), thousands(f.GetWouldRefuse()),
 					thousands(f.GetNewlyRefused()), thousands(f.GetNoLongerRefused()),
 				})
 			}
 		}
 		if !byVersion {
-			rows = append(rows, []string{clock, thousands(sum.GetDecided()), thousands(sum.GetRefused()), thousands(sum.GetWouldRefuse())})
+			rows = append(rows, []string{clock, thousands(sum.GetDecided()), thousands(sum.GetRefused()), thousands(sum.GetJudged()), thousands(sum.GetWouldRefuse())})
 		}
 		curve = append(curve, affected(&sum))
 	}
