@@ -65,8 +65,8 @@ fuzz: ## every fuzz target, for FUZZTIME each
 	test/tools/fuzz.sh $(FUZZTIME)
 
 .PHONY: bench
-bench: ## what a lookup and a decision cost
-	go test -run '^$$' -bench . ./rules ./enforce
+bench: ## what a lookup, a decision and the counting of it cost
+	go test -run '^$$' -bench . ./rules ./enforce ./enforce/meter
 
 .PHONY: binaries
 binaries: ## build the three commands into bin/
