@@ -2,6 +2,7 @@ package tally
 
 import (
 	"cmp"
+	"math"
 	"slices"
 )
 
@@ -28,16 +29,12 @@ type TopKeys struct {
 	entries []KeyCount
 	// slots find the place of a key in entries: see find. Twice as many as places, they are never full.
 	slots [2 * MaxTopKeys]uint8 // place + 1; 0: free
-	// heap has the places, the one with the fewest first: a key that is new takes its place without a search. Position is
-	// where in the heap each place is.
-	heap     []ranked
-	position [MaxTopKeys]uint8
-}
-
-// ranked is a place with its count once more: so near to each other, comparing them stays in few cache lines.
-type ranked struct {
-	count int64
-	place uint8
+	// counts has the count of each place once more: so near to each other, comparing them stays in few cache lines. They
+	// only grow: none is below least, and none but that of the place lone is below second. Next is where the search for
+	// the fewest goes on.
+	counts        [MaxTopKeys]int64
+	least, second int64
+	lone, next    int
 }
 
 // Add counts a key: refused or would have been refused so often. Label is asked only for a key that is not there.
@@ -57,9 +54,7 @@ func (t *TopKeys) Count(key KeyID, refused, would int64) (place int, entered boo
 	place = int(t.slots[slot]) - 1
 	t.entries[place].Refused += refused
 	t.entries[place].Would += would
-	at := int(t.position[place])
-	t.heap[at].count += refused + would
-	t.sink(at)
+	t.counts[place] += refused + would
 	return place, !known
 }
 
@@ -93,12 +88,10 @@ func (t *TopKeys) enter(key KeyID, slot uint8) uint8 {
 	if n := len(t.entries); n < MaxTopKeys {
 		place := uint8(n)
 		t.entries = append(t.entries, KeyCount{Key: key})
-		t.slots[slot] = place + 1
-		t.heap = append(t.heap, ranked{place: place})
-		t.rise(n)
+		t.slots[slot], t.counts[place] = place+1, 0
 		return slot
 	}
-	place := t.heap[0].place
+	place := t.fewest()
 	e := &t.entries[place]
 	was, _ := t.find(e.Key)
 	t.free(was)
@@ -108,40 +101,27 @@ func (t *TopKeys) enter(key KeyID, slot uint8) uint8 {
 	return slot
 }
 
-// put puts a place where it now is in the heap.
-func (t *TopKeys) put(i int, r ranked) {
-	t.heap[i] = r
-	t.position[r.place] = uint8(i) //nolint:gosec // below MaxTopKeys
-}
-
-// sink restores the heap's order where a count has grown: those that are less move up, and it takes the place that is left.
-func (t *TopKeys) sink(i int) {
-	heap, grown := t.heap, t.heap[i]
-	for {
-		child := 2*i + 1
-		if child >= len(heap) {
-			break
-		}
-		if child+1 < len(heap) && heap[child+1].count < heap[child].count {
-			child++
-		}
-		if heap[child].count >= grown.count {
-			break
-		}
-		t.put(i, heap[child])
-		i = child
+// fewest returns the place with the fewest counts. In a storm of keys that come once, nearly all places have the least, and
+// the next one is taken; or one place alone has fewer than all others, and stays the one. Else each is looked at once.
+func (t *TopKeys) fewest() uint8 {
+	if t.counts[t.lone] < t.second {
+		return uint8(t.lone) //nolint:gosec // below MaxTopKeys
 	}
-	t.put(i, grown)
-}
-
-// rise restores it where one was put at the end.
-func (t *TopKeys) rise(i int) {
-	last := t.heap[i]
-	for i > 0 && last.count < t.heap[(i-1)/2].count {
-		t.put(i, t.heap[(i-1)/2])
-		i = (i - 1) / 2
+	first, second := int64(math.MaxInt64), int64(math.MaxInt64)
+	for range MaxTopKeys {
+		at := t.next
+		t.next = (at + 1) % MaxTopKeys
+		switch c := t.counts[at]; {
+		case c == t.least:
+			return uint8(at) //nolint:gosec // below MaxTopKeys
+		case c < first:
+			first, second, t.lone = c, first, at
+		case c < second:
+			second = c
+		}
 	}
-	t.put(i, last)
+	t.least, t.second = first, second
+	return uint8(t.lone) //nolint:gosec // below MaxTopKeys
 }
 
 // Merge adds the counts of other, as in Agarwal and others, "Mergeable Summaries" (2012): what a full list does not name
@@ -178,16 +158,13 @@ func (t *TopKeys) Merge(other []KeyCount) {
 	t.order()
 }
 
-// order finds the places of entries that stand in the order of their counts, the most first.
+// order makes the entries be found.
 func (t *TopKeys) order() {
 	clear(t.slots[:])
-	t.heap = t.heap[:0]
-	for i := range slices.Backward(t.entries) {
-		place := uint8(i) //nolint:gosec // below MaxTopKeys
+	t.least, t.second = 0, 0
+	for i := range t.entries {
 		slot, _ := t.find(t.entries[i].Key)
-		t.slots[slot] = place + 1
-		t.position[place] = uint8(len(t.heap)) //nolint:gosec // below MaxTopKeys
-		t.heap = append(t.heap, ranked{t.entries[i].Count(), place})
+		t.slots[slot], t.counts[i] = uint8(i)+1, t.entries[i].Count()
 	}
 }
 
@@ -213,7 +190,7 @@ func (t *TopKeys) Keys() []KeyCount {
 // Reset forgets all, and keeps the room.
 func (t *TopKeys) Reset() {
 	clear(t.entries) // lets go of the labels
-	t.entries, t.heap = t.entries[:0], t.heap[:0]
+	t.entries, t.least, t.second = t.entries[:0], 0, 0
 	clear(t.slots[:])
 }
 

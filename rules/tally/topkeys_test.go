@@ -170,16 +170,20 @@ func TestTopKeysSayWhenAKeyEnters(t *testing.T) {
 	}
 }
 
-// BenchmarkTopKeys is one count of a key among so many.
+// BenchmarkTopKeys is one count of a key among so many, and of one that comes once beside so many that come again and again:
+// with one place less than there are, each search looks at all of them.
 func BenchmarkTopKeys(b *testing.B) {
-	for _, keys := range []int{1, 100, 1_000_000} {
-		b.Run(fmt.Sprintf("keys=%d", keys), func(b *testing.B) {
+	for _, c := range []struct{ heavy, keys int }{{0, 1}, {0, 100}, {0, 1_000_000}, {100, 1_000_000}, {tally.MaxTopKeys - 1, 1_000_000}} {
+		b.Run(fmt.Sprintf("heavy=%d/keys=%d", c.heavy, c.keys), func(b *testing.B) {
 			var top tally.TopKeys
+			for i := range c.heavy {
+				top.Count(keyNumber(c.keys+i), 1<<40, 0)
+			}
 			b.ReportAllocs()
 			n := 0
 			for b.Loop() {
 				n++
-				top.Count(keyNumber(n%keys), 1, 0)
+				top.Count(keyNumber(n%c.keys), 1, 0)
 			}
 		})
 	}
