@@ -77,8 +77,11 @@ type teller struct {
 }
 
 // news reports whether the reason is to be told: it is another one, or was told long ago. The port from which a try was
-// made is another each time, and no news.
+// made is another each time, and no news; nor is which of two steps ("subscribe: …", "receive: …") met a refusal.
 func (t *teller) news(reason string) bool {
+	if _, why, ok := strings.Cut(reason, ": "); ok {
+		reason = why
+	}
 	reason = strings.Map(func(r rune) rune {
 		if unicode.IsDigit(r) {
 			return -1

@@ -56,7 +56,7 @@ func (s *session) run(ctx context.Context) error {
 		return fmt.Errorf("open the stream: %w", err)
 	}
 	if err := stream.Send(s.first()); err != nil {
-		return fmt.Errorf("subscribe: %w", streamError(stream, err))
+		return ended("subscribe", streamError(stream, err))
 	}
 	if stopConnecting() {
 		said := make(chan struct{})
@@ -75,11 +75,8 @@ func (s *session) run(ctx context.Context) error {
 	defer s.reporting(open, stream)()
 	for {
 		response, err := stream.Recv()
-		switch {
-		case errors.Is(err, io.EOF):
-			return errEnded
-		case err != nil:
-			return fmt.Errorf("receive: %w", err)
+		if err != nil {
+			return ended("receive", err)
 		}
 		answer, fatal := s.answer(response)
 		err = s.send(stream, answer)
@@ -88,7 +85,7 @@ func (s *session) run(ctx context.Context) error {
 		case fatal != nil:
 			return fatal
 		case err != nil:
-			return fmt.Errorf("answer: %w", streamError(stream, err))
+			return ended("answer", streamError(stream, err))
 		}
 		s.exchanged = true
 	}
@@ -96,6 +93,14 @@ func (s *session) run(ctx context.Context) error {
 
 // errEnded is how a stream ends that the control plane closes, as it does when it stops.
 var errEnded = errors.New("the control plane ended the stream")
+
+// ended says in which step the stream was found to have ended, and why.
+func ended(step string, err error) error {
+	if errors.Is(err, io.EOF) {
+		return errEnded
+	}
+	return fmt.Errorf("%s: %w", step, err)
+}
 
 type adsStream = discovery.AggregatedDiscoveryService_DeltaAggregatedResourcesClient
 
