@@ -5,7 +5,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/headgate/headgate/rules"
 	"github.com/headgate/headgate/rules/rollout"
@@ -55,6 +58,38 @@ func (p *program) Close() error {
 
 func (p *program) Births(ctx context.Context, uids []string) (map[string]tally.Birth, error) {
 	return p.Memory.Births(ctx, uids)
+}
+
+// Missing is what the tallies know of, and what a node that nobody sees any more has not sent: they know no nodes.
+func (p *program) Missing(ctx context.Context, from, to time.Time) ([]tally.Missing, error) {
+	list, err := p.tallies.Missing(ctx, from, to)
+	if err != nil {
+		return nil, err
+	}
+	nodes, err := p.Nodes(ctx, "")
+	if err != nil {
+		return nil, err
+	}
+	sources, err := p.tallies.Sources(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, s := range sources {
+		var seen time.Time
+		for _, n := range nodes {
+			if n.ID == s.Node && n.Seen.After(seen) {
+				seen = n.Seen
+			}
+		}
+		silent := !s.Stopped && seen.After(s.Until) && time.Since(seen) > tally.SilentFor
+		if silent && s.Until.Before(to) && !seen.Before(from) {
+			list = append(list, tally.Missing{Source: s.Source, From: s.Until, To: seen})
+		}
+	}
+	slices.SortStableFunc(list, func(a, b tally.Missing) int {
+		return cmp.Or(b.From.Compare(a.From), strings.Compare(a.Node, b.Node), strings.Compare(a.Epoch, b.Epoch))
+	})
+	return list, nil
 }
 
 func (p *program) Lead(ctx context.Context, run func(context.Context) error) error {
