@@ -10,12 +10,12 @@ import (
 	"sync"
 	"time"
 
-	"github.com/cenkalti/backoff/v5"
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc"
 
 	"github.com/headgate/headgate/rules"
 	"github.com/headgate/headgate/rules/tally"
+	"github.com/headgate/headgate/xds"
 )
 
 // Counter is what counts the requests. Its methods are called by one goroutine.
@@ -161,21 +161,12 @@ func (c *Client) now() time.Time {
 	return now
 }
 
-// The waits between streams are those of the stream of rules, see package subscribe.
-const (
-	firstWait   = 200 * time.Millisecond
-	longestWait = 15 * time.Second
-	waitGrowth  = 2.5
-	steadyAfter = 2 * time.Second
-	// tellEvery is how often a lost stream is logged while it stays lost.
-	tellEvery = time.Minute
-)
+// tellEvery is how often a lost stream is logged while it stays lost.
+const tellEvery = time.Minute
 
 // follow opens stream after stream until ctx ends or the last window is stored.
 func (c *Client) follow(ctx context.Context) {
-	wait := &backoff.ExponentialBackOff{
-		InitialInterval: firstWait, MaxInterval: longestWait, Multiplier: waitGrowth, RandomizationFactor: 0.5,
-	}
+	wait := xds.NewReconnect()
 	stopping := c.stopping // nil: it is
 	var told time.Time     // zero: the stream was not lost, or nobody was told yet
 	for {
@@ -203,7 +194,7 @@ func (c *Client) follow(ctx context.Context) {
 			return
 		case <-stopping:
 			stopping = nil
-			wait.MaxInterval = firstWait
+			wait.MaxInterval = xds.FirstWait
 			wait.Reset()
 		case <-time.After(pause):
 		}

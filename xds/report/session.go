@@ -10,6 +10,7 @@ import (
 
 	"google.golang.org/grpc"
 
+	"github.com/headgate/headgate/xds"
 	"github.com/headgate/headgate/xds/xdspb"
 )
 
@@ -25,7 +26,7 @@ type session struct {
 
 // good reports whether the stream was worth opening the next one soon.
 func (s *session) good() bool {
-	return !s.named.IsZero() && time.Since(s.named) >= steadyAfter
+	return !s.named.IsZero() && time.Since(s.named) >= xds.SteadyAfter
 }
 
 // run reports on one stream until it ends. It returns nil when the last window is stored.

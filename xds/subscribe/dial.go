@@ -6,6 +6,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/keepalive"
+
+	"github.com/headgate/headgate/xds"
 )
 
 // window is how much may come before it is read: what is sent in parts comes in such of half the size.
@@ -17,7 +19,7 @@ func Dial(target string, options ...grpc.DialOption) (*grpc.ClientConn, error) {
 	return grpc.NewClient(target, append([]grpc.DialOption{
 		// The client waits between streams itself; gRPC's own wait comes on top, and is two minutes at most by default.
 		grpc.WithConnectParams(grpc.ConnectParams{
-			Backoff:           backoff.Config{BaseDelay: firstWait, Multiplier: 1.6, Jitter: 0.5, MaxDelay: 3 * time.Second},
+			Backoff:           backoff.Config{BaseDelay: xds.FirstWait, Multiplier: 1.6, Jitter: 0.5, MaxDelay: 3 * time.Second},
 			MinConnectTimeout: 5 * time.Second,
 		}),
 		// A part of a first sync comes in one go. Windows that are not fixed are fitted by pings, with every change.

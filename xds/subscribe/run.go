@@ -7,24 +7,12 @@ import (
 	"time"
 	"unicode"
 
-	"github.com/cenkalti/backoff/v5"
+	"github.com/headgate/headgate/xds"
 )
 
-// The waits between streams grow from 200 ms by 2.5 to 15 s, each half as long to half as long again: about five tries in
-// the first ten seconds, and a fleet that lost its control plane does not return in one wave.
-const (
-	firstWait   = 200 * time.Millisecond
-	longestWait = 15 * time.Second
-	waitGrowth  = 2.5
-)
-
-// A stream that stays open for steadyAfter once something was exchanged, or for quietAfter in any case (a client that is
-// up to date is sent nothing), was a good one: the next wait is short again. A control plane that answers and then breaks
-// the stream each time is not a good one.
-const (
-	steadyAfter = 2 * time.Second
-	quietAfter  = 10 * time.Second
-)
+// quietAfter is how long a stream stays open to count as a good one, see [xds.SteadyAfter], when nothing is exchanged: a
+// client that is up to date is sent nothing.
+const quietAfter = 10 * time.Second
 
 // tellEvery is how often a lost stream is logged while it stays lost.
 const tellEvery = time.Minute
@@ -35,9 +23,7 @@ func (c *Client) Run(ctx context.Context) error {
 	c.Restore()
 	c.unsaved = false // it came from the disk
 	defer c.startSaver()()
-	wait := &backoff.ExponentialBackOff{
-		InitialInterval: firstWait, MaxInterval: longestWait, Multiplier: waitGrowth, RandomizationFactor: 0.5,
-	}
+	wait := xds.NewReconnect()
 	var told teller
 	for {
 		s := &session{client: c, steps: map[string]*step{}}

@@ -40,7 +40,7 @@ func (s *session) good() bool {
 		return false
 	}
 	lasted := time.Since(s.opened)
-	return s.exchanged && lasted >= steadyAfter || lasted >= quietAfter
+	return s.exchanged && lasted >= xds.SteadyAfter || lasted >= quietAfter
 }
 
 // goodbyeWithin is how long the control plane has to take a goodbye.
@@ -71,7 +71,7 @@ func (s *session) run(ctx context.Context) error {
 	s.client.setConnected(true)
 	defer s.client.setConnected(false)
 	s.client.log.Debug("stream to the control plane opened")
-	defer time.AfterFunc(steadyAfter, s.client.stands).Stop() // a client that is up to date is sent nothing
+	defer time.AfterFunc(xds.SteadyAfter, s.client.stands).Stop() // a client that is up to date is sent nothing
 	defer s.reporting(open, stream)()
 	for {
 		response, err := stream.Recv()
