@@ -169,7 +169,8 @@ func (a *App) Run(ctx context.Context) error {
 	group, running := errgroup.WithContext(ctx)
 	group.Go(func() error { return a.cache.Run(running, a.store, a.config.Poll) })
 	group.Go(func() error {
-		if err := a.grpc.Serve(a.grpcAt); err != nil {
+		// A stop that comes before this makes it say so.
+		if err := a.grpc.Serve(a.grpcAt); err != nil && !errors.Is(err, grpc.ErrServerStopped) {
 			return fmt.Errorf("serve %s: %w", a.GRPCAddr(), err)
 		}
 		return nil
