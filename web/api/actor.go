@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -14,18 +15,20 @@ import (
 	"github.com/headgate/headgate/web/api/adminpb"
 )
 
-// unknownActor stands in the audit record where the client said nothing.
+// unknownActor stands in the audit record where nobody said a name.
 const unknownActor = "unknown"
 
-// identity returns who asks. Where nobody is asked who they are, it is called as the client says, and unverified.
+// identity returns who asks. Where nobody is asked who they are, it is called as the client says, or else as the door
+// does, and unverified.
 func identity(ctx context.Context) access.Identity {
 	who := access.From(ctx)
 	if who.Local {
-		who.Name = claimed(ctx)
+		who.Name = cmp.Or(claimed(ctx), who.Name, unknownActor)
 	}
 	return who
 }
 
+// claimed is the name that the client says; "" when it says none.
 func claimed(ctx context.Context) string {
 	name := adminpb.UnescapeActor(strings.Join(metadata.ValueFromIncomingContext(ctx, adminpb.ActorKey), ","))
 	name = strings.TrimSpace(strings.Map(func(r rune) rune {
@@ -34,9 +37,6 @@ func claimed(ctx context.Context) string {
 		}
 		return r
 	}, strings.ToValidUTF8(name, "\uFFFD")))
-	if name == "" {
-		name = unknownActor
-	}
 	if len(name) > maxActor {
 		name = strings.ToValidUTF8(name[:maxActor], "")
 	}

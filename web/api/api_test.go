@@ -297,6 +297,18 @@ func TestActorIsWhatTheClientSaysAndUnverified(t *testing.T) {
 	}
 }
 
+func TestActorOfWhomTheClientSaysNothingIsWhomTheDoorTakesItFor(t *testing.T) {
+	t.Parallel()
+	s, m := setup(t)
+	ctx := access.With(t.Context(), access.Local("ann"))
+	if _, err := s.Apply(ctx, &adminpb.ApplyRequest{Files: []*adminpb.File{file("f", "a", "x", "1/s")}}); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := trail(t, m)[0].Actor, (rollout.Actor{Name: "ann"}); got != want {
+		t.Errorf("the actor is %+v, want %+v", got, want)
+	}
+}
+
 // awaiting is the server's side of an Await stream.
 type awaiting struct {
 	grpc.ServerStream
