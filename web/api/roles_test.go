@@ -193,11 +193,18 @@ func TestForbiddenAttemptIsRecorded(t *testing.T) {
 
 func TestScopedViewerSeesItsDomains(t *testing.T) {
 	t.Parallel()
-	s, _ := setup(t)
+	s, _ := setupCounts(t)
 	apply(t, s, file("f", "a", "x", "10/s"), file("g", "b", "x", "10/s"), file("h", "c", "x", "10/s"))
 	resp, err := s.ListRules(as(t, access.Viewer, "a", "c"), &adminpb.ListRulesRequest{})
 	if err != nil || len(resp.GetRules()) != 2 || resp.GetRules()[1].GetDomain() != "c" {
 		t.Errorf("got %v, %v", resp.GetRules(), err)
+	}
+	overview, err := s.Overview(as(t, access.Viewer, "c", "a"), &adminpb.OverviewRequest{})
+	if err != nil || len(overview.GetDomains()) != 2 || overview.GetDomains()[1].GetDomain() != "c" {
+		t.Errorf("got %v, %v", overview.GetDomains(), err)
+	}
+	if _, err := s.Overview(as(t, access.Sidecar, "a"), &adminpb.OverviewRequest{}); !errors.Is(err, rules.ErrForbidden) {
+		t.Errorf("the overview of a sidecar: %v", err)
 	}
 	if _, err := s.ListAudit(as(t, access.Viewer, "a"), &adminpb.ListAuditRequest{}); !errors.Is(err, rules.ErrForbidden) {
 		t.Errorf("the trail of all domains: %v", err)

@@ -20,6 +20,7 @@ const (
 	maxSteps       = 400
 	maxStepsOfAll  = 30
 	maxVersions    = 1000
+	maxRules       = 200    // that are named
 	pointsAtOnce   = 50_000 // that are read in one go
 	defaultStats   = time.Hour
 	mostVersionsOf = 2 // that a rule has at a time, mostly
@@ -41,6 +42,9 @@ func (s *Server) stats(ctx context.Context, req *adminpb.StatsRequest, now time.
 	if err := s.mayLook(ctx, domain, req.GetRule()); err != nil {
 		return nil, err
 	}
+	if err := checkRules(req); err != nil {
+		return nil, err
+	}
 	sp, err := statsSpan(req, now)
 	if err != nil {
 		return nil, err
@@ -55,6 +59,9 @@ func (s *Server) stats(ctx context.Context, req *adminpb.StatsRequest, now time.
 	if err != nil {
 		return nil, err
 	}
+	if names := req.GetRules(); len(names) > 0 {
+		subs = slices.DeleteFunc(subs, func(sub subject) bool { return !slices.Contains(names, sub.rule.Name) })
+	}
 	counted, left, err := s.counted(ctx, domain, subs, &sp)
 	if err != nil {
 		return nil, err
@@ -65,6 +72,16 @@ func (s *Server) stats(ctx context.Context, req *adminpb.StatsRequest, now time.
 	}
 	resp.Missing, err = s.missing(ctx, domain, sp.from, sp.to)
 	return resp, err
+}
+
+func checkRules(req *adminpb.StatsRequest) error {
+	switch names := req.GetRules(); {
+	case len(names) > 0 && req.GetRule() != "":
+		return fmt.Errorf("%w: rule and rules exclude each other", rules.ErrInvalid)
+	case len(names) > maxRules:
+		return fmt.Errorf("%w: rules names %d rules: at most %d, ask for the others in another call", rules.ErrInvalid, len(names), maxRules)
+	}
+	return nil
 }
 
 func statsSpan(req *adminpb.StatsRequest, now time.Time) (span, error) {
@@ -205,11 +222,16 @@ func (s *Server) requests(ctx context.Context, domain string, sp *span) (*adminp
 	if err != nil {
 		return nil, err
 	}
+	return domainStats(points, sp.step), nil
+}
+
+// domainStats adds up the points of one domain, which come by time.
+func domainStats(points []tally.DomainPoint, step time.Duration) *adminpb.DomainStats {
 	var total tally.DomainCounts
 	var steps []tally.DomainPoint
 	for i := range points {
 		total.Add(&points[i].Counts)
-		start := points[i].Start.Truncate(sp.step)
+		start := points[i].Start.Truncate(step)
 		if n := len(steps); n == 0 || !steps[n-1].Start.Equal(start) {
 			steps = append(steps, tally.DomainPoint{Start: start})
 		}
@@ -219,7 +241,7 @@ func (s *Server) requests(ctx context.Context, domain string, sp *span) (*adminp
 	for i := range steps {
 		m.Points = append(m.Points, &adminpb.DomainPoint{Start: timestamp(steps[i].Start), Figures: domainFigures(&steps[i].Counts)})
 	}
-	return m, nil
+	return m
 }
 
 func domainFigures(c *tally.DomainCounts) *adminpb.DomainFigures {

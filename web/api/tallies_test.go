@@ -190,6 +190,39 @@ func TestStatsOfADomainHaveItsRulesAndRequests(t *testing.T) {
 	})
 }
 
+// A page of a table has some of the rules; the requests are those of the domain all the same.
+func TestStatsOfADomainMayBeOfSomeOfItsRules(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s, c := setupCounts(t)
+		apply(t, s, file("f", "a", "x", "1/s"), file("f", "a", "y", "2/s"), file("f", "a", "z", "3/s"))
+		until("12:00:05")
+		w := window()
+		for _, rule := range []string{"x", "y", "z"} {
+			w.Versions = append(w.Versions, c.version(t, "a", rule, 1, map[tally.Cell]int64{alone: 3}))
+		}
+		w.Domains = []tally.DomainTally{{Domain: "a", Counts: tally.DomainCounts{tally.RequestsAllowed: 9}}}
+		c.save(t, "n1", "11:59:40", w)
+		resp, err := s.Stats(anybody(t), &adminpb.StatsRequest{Domain: "a", Rules: []string{"z", "gone", "x", "z"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, v := range resp.GetVersions() {
+			got = append(got, v.GetRule())
+		}
+		if diff := cmp.Diff([]string{"x", "z"}, got); diff != "" || resp.GetRequests().GetTotal().GetAllowed() != 9 {
+			t.Errorf("%d requests, and of rules -want +got\n%s", resp.GetRequests().GetTotal().GetAllowed(), diff)
+		}
+		many := make([]string, 201)
+		for _, req := range []*adminpb.StatsRequest{{Domain: "a", Rules: many}, {Domain: "a", Rule: "x", Rules: []string{"x"}}} {
+			if _, err := s.Stats(anybody(t), req); !errors.Is(err, rules.ErrInvalid) {
+				t.Errorf("%d rules beside %q: %v, want ErrInvalid", len(req.GetRules()), req.GetRule(), err)
+			}
+		}
+	})
+}
+
 // A domain may have more versions than a reply: those that refused most are told.
 func TestStatsLeaveOutWhatRefusedLeast(t *testing.T) {
 	t.Parallel()
@@ -331,7 +364,8 @@ func TestWithoutCountsNothingIsTold(t *testing.T) {
 	_, stats := s.Stats(anybody(t), &adminpb.StatsRequest{Domain: "a"})
 	_, top := s.Top(anybody(t), &adminpb.TopRequest{Domain: "a", Rule: "x"})
 	_, lookup := s.Lookup(anybody(t), &adminpb.LookupRequest{Reference: "X"})
-	for _, err := range []error{stats, top, lookup} {
+	_, overview := s.Overview(anybody(t), &adminpb.OverviewRequest{})
+	for _, err := range []error{stats, top, lookup, overview} {
 		if !errors.Is(err, rules.ErrUnavailable) {
 			t.Errorf("got %v, want ErrUnavailable", err)
 		}

@@ -76,9 +76,10 @@ var methods = map[string]need{
 	adminpb.AdminService_Unsilence_FullMethodName:  {access.Operator, rollout.ActionUnsilence},
 	adminpb.AdminService_TestAlerts_FullMethodName: {access.Operator, rollout.ActionTestAlert},
 
-	adminpb.AdminService_Stats_FullMethodName:  {role: access.Viewer},
-	adminpb.AdminService_Top_FullMethodName:    {role: access.Viewer},
-	adminpb.AdminService_Lookup_FullMethodName: {role: access.Viewer},
+	adminpb.AdminService_Stats_FullMethodName:    {role: access.Viewer},
+	adminpb.AdminService_Overview_FullMethodName: {role: access.Viewer},
+	adminpb.AdminService_Top_FullMethodName:      {role: access.Viewer},
+	adminpb.AdminService_Lookup_FullMethodName:   {role: access.Viewer},
 
 	adminpb.AdminService_ReplaceLineage_FullMethodName:   {access.Admin, rollout.ActionReplaceLineage},
 	adminpb.AdminService_CreateCredential_FullMethodName: {access.Admin, rollout.ActionAddCredential},

@@ -232,9 +232,10 @@ func rows() map[string]row {
 		admin + "DescribeNode": {least: access.Viewer},
 		admin + "Await":        {access.Viewer, func(d string) proto.Message { return &adminpb.AwaitRequest{Domain: d, Revision: 1} }},
 
-		admin + "Stats":  {access.Viewer, func(d string) proto.Message { return &adminpb.StatsRequest{Domain: d} }},
-		admin + "Top":    {access.Viewer, func(d string) proto.Message { return &adminpb.TopRequest{Domain: d, Rule: "r"} }},
-		admin + "Lookup": {access.Viewer, func(d string) proto.Message { return &adminpb.LookupRequest{Domain: d, Key: []string{"10.0.0.1"}} }},
+		admin + "Stats":    {access.Viewer, func(d string) proto.Message { return &adminpb.StatsRequest{Domain: d} }},
+		admin + "Overview": {least: access.Viewer},
+		admin + "Top":      {access.Viewer, func(d string) proto.Message { return &adminpb.TopRequest{Domain: d, Rule: "r"} }},
+		admin + "Lookup":   {access.Viewer, func(d string) proto.Message { return &adminpb.LookupRequest{Domain: d, Key: []string{"10.0.0.1"}} }},
 
 		admin + "ListAlerts": {access.Viewer, func(d string) proto.Message { return &adminpb.ListAlertsRequest{Domain: d} }},
 		admin + "Silence":    {access.Operator, func(d string) proto.Message { return &adminpb.SilenceRequest{Domain: d, Rule: "r"} }},

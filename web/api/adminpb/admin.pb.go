@@ -5684,7 +5684,10 @@ type StatsRequest struct {
 	To *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=to,proto3" json:"to,omitempty"`
 	// The least length of a step. It is longer where counts are no longer kept so finely, and where there would be more than
 	// 400 steps; of a domain, 30.
-	Step          *durationpb.Duration `protobuf:"bytes,5,opt,name=step,proto3" json:"step,omitempty"`
+	Step *durationpb.Duration `protobuf:"bytes,5,opt,name=step,proto3" json:"step,omitempty"`
+	// Of a domain: only these of its rules, at most 200, such as those of one page of a table. A name that no rule has says
+	// nothing: it may just have been deleted. Without any: all.
+	Rules         []string `protobuf:"bytes,6,rep,name=rules,proto3" json:"rules,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -5750,6 +5753,13 @@ func (x *StatsRequest) GetTo() *timestamppb.Timestamp {
 func (x *StatsRequest) GetStep() *durationpb.Duration {
 	if x != nil {
 		return x.Step
+	}
+	return nil
+}
+
+func (x *StatsRequest) GetRules() []string {
+	if x != nil {
+		return x.Rules
 	}
 	return nil
 }
@@ -6324,6 +6334,183 @@ func (x *DomainStats) GetPoints() []*DomainPoint {
 	return nil
 }
 
+type OverviewRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// How far back; absent: an hour. Of what is older than 400 days nothing is known.
+	Since *durationpb.Duration `protobuf:"bytes,1,opt,name=since,proto3" json:"since,omitempty"`
+	// The least length of a step. It is longer where counts are no longer kept so finely, and where there would be more than
+	// 30 steps.
+	Step          *durationpb.Duration `protobuf:"bytes,2,opt,name=step,proto3" json:"step,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *OverviewRequest) Reset() {
+	*x = OverviewRequest{}
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[92]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *OverviewRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*OverviewRequest) ProtoMessage() {}
+
+func (x *OverviewRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[92]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use OverviewRequest.ProtoReflect.Descriptor instead.
+func (*OverviewRequest) Descriptor() ([]byte, []int) {
+	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{92}
+}
+
+func (x *OverviewRequest) GetSince() *durationpb.Duration {
+	if x != nil {
+		return x.Since
+	}
+	return nil
+}
+
+func (x *OverviewRequest) GetStep() *durationpb.Duration {
+	if x != nil {
+		return x.Step
+	}
+	return nil
+}
+
+type OverviewResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// What was looked at.
+	From *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=from,proto3" json:"from,omitempty"`
+	To   *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=to,proto3" json:"to,omitempty"`
+	Step *durationpb.Duration   `protobuf:"bytes,3,opt,name=step,proto3" json:"step,omitempty"`
+	// By name, also those without a request.
+	Domains       []*DomainOverview `protobuf:"bytes,4,rep,name=domains,proto3" json:"domains,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *OverviewResponse) Reset() {
+	*x = OverviewResponse{}
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[93]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *OverviewResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*OverviewResponse) ProtoMessage() {}
+
+func (x *OverviewResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[93]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use OverviewResponse.ProtoReflect.Descriptor instead.
+func (*OverviewResponse) Descriptor() ([]byte, []int) {
+	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{93}
+}
+
+func (x *OverviewResponse) GetFrom() *timestamppb.Timestamp {
+	if x != nil {
+		return x.From
+	}
+	return nil
+}
+
+func (x *OverviewResponse) GetTo() *timestamppb.Timestamp {
+	if x != nil {
+		return x.To
+	}
+	return nil
+}
+
+func (x *OverviewResponse) GetStep() *durationpb.Duration {
+	if x != nil {
+		return x.Step
+	}
+	return nil
+}
+
+func (x *OverviewResponse) GetDomains() []*DomainOverview {
+	if x != nil {
+		return x.Domains
+	}
+	return nil
+}
+
+type DomainOverview struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Domain        string                 `protobuf:"bytes,1,opt,name=domain,proto3" json:"domain,omitempty"`
+	Requests      *DomainStats           `protobuf:"bytes,2,opt,name=requests,proto3" json:"requests,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DomainOverview) Reset() {
+	*x = DomainOverview{}
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[94]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DomainOverview) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DomainOverview) ProtoMessage() {}
+
+func (x *DomainOverview) ProtoReflect() protoreflect.Message {
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[94]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DomainOverview.ProtoReflect.Descriptor instead.
+func (*DomainOverview) Descriptor() ([]byte, []int) {
+	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{94}
+}
+
+func (x *DomainOverview) GetDomain() string {
+	if x != nil {
+		return x.Domain
+	}
+	return ""
+}
+
+func (x *DomainOverview) GetRequests() *DomainStats {
+	if x != nil {
+		return x.Requests
+	}
+	return nil
+}
+
 type DomainFigures struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Allowed       int64                  `protobuf:"varint,1,opt,name=allowed,proto3" json:"allowed,omitempty"`
@@ -6337,7 +6524,7 @@ type DomainFigures struct {
 
 func (x *DomainFigures) Reset() {
 	*x = DomainFigures{}
-	mi := &file_web_api_adminpb_admin_proto_msgTypes[92]
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[95]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6349,7 +6536,7 @@ func (x *DomainFigures) String() string {
 func (*DomainFigures) ProtoMessage() {}
 
 func (x *DomainFigures) ProtoReflect() protoreflect.Message {
-	mi := &file_web_api_adminpb_admin_proto_msgTypes[92]
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[95]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6362,7 +6549,7 @@ func (x *DomainFigures) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DomainFigures.ProtoReflect.Descriptor instead.
 func (*DomainFigures) Descriptor() ([]byte, []int) {
-	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{92}
+	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{95}
 }
 
 func (x *DomainFigures) GetAllowed() int64 {
@@ -6410,7 +6597,7 @@ type DomainPoint struct {
 
 func (x *DomainPoint) Reset() {
 	*x = DomainPoint{}
-	mi := &file_web_api_adminpb_admin_proto_msgTypes[93]
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[96]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6422,7 +6609,7 @@ func (x *DomainPoint) String() string {
 func (*DomainPoint) ProtoMessage() {}
 
 func (x *DomainPoint) ProtoReflect() protoreflect.Message {
-	mi := &file_web_api_adminpb_admin_proto_msgTypes[93]
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[96]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6435,7 +6622,7 @@ func (x *DomainPoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DomainPoint.ProtoReflect.Descriptor instead.
 func (*DomainPoint) Descriptor() ([]byte, []int) {
-	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{93}
+	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{96}
 }
 
 func (x *DomainPoint) GetStart() *timestamppb.Timestamp {
@@ -6465,7 +6652,7 @@ type MissingCounts struct {
 
 func (x *MissingCounts) Reset() {
 	*x = MissingCounts{}
-	mi := &file_web_api_adminpb_admin_proto_msgTypes[94]
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[97]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6477,7 +6664,7 @@ func (x *MissingCounts) String() string {
 func (*MissingCounts) ProtoMessage() {}
 
 func (x *MissingCounts) ProtoReflect() protoreflect.Message {
-	mi := &file_web_api_adminpb_admin_proto_msgTypes[94]
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[97]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6490,7 +6677,7 @@ func (x *MissingCounts) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MissingCounts.ProtoReflect.Descriptor instead.
 func (*MissingCounts) Descriptor() ([]byte, []int) {
-	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{94}
+	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{97}
 }
 
 func (x *MissingCounts) GetNode() string {
@@ -6528,7 +6715,7 @@ type TopRequest struct {
 
 func (x *TopRequest) Reset() {
 	*x = TopRequest{}
-	mi := &file_web_api_adminpb_admin_proto_msgTypes[95]
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[98]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6540,7 +6727,7 @@ func (x *TopRequest) String() string {
 func (*TopRequest) ProtoMessage() {}
 
 func (x *TopRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_web_api_adminpb_admin_proto_msgTypes[95]
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[98]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6553,7 +6740,7 @@ func (x *TopRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TopRequest.ProtoReflect.Descriptor instead.
 func (*TopRequest) Descriptor() ([]byte, []int) {
-	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{95}
+	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{98}
 }
 
 func (x *TopRequest) GetDomain() string {
@@ -6598,7 +6785,7 @@ type TopResponse struct {
 
 func (x *TopResponse) Reset() {
 	*x = TopResponse{}
-	mi := &file_web_api_adminpb_admin_proto_msgTypes[96]
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[99]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6610,7 +6797,7 @@ func (x *TopResponse) String() string {
 func (*TopResponse) ProtoMessage() {}
 
 func (x *TopResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_web_api_adminpb_admin_proto_msgTypes[96]
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[99]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6623,7 +6810,7 @@ func (x *TopResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TopResponse.ProtoReflect.Descriptor instead.
 func (*TopResponse) Descriptor() ([]byte, []int) {
-	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{96}
+	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{99}
 }
 
 func (x *TopResponse) GetFrom() *timestamppb.Timestamp {
@@ -6675,7 +6862,7 @@ type VersionKeys struct {
 
 func (x *VersionKeys) Reset() {
 	*x = VersionKeys{}
-	mi := &file_web_api_adminpb_admin_proto_msgTypes[97]
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[100]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6687,7 +6874,7 @@ func (x *VersionKeys) String() string {
 func (*VersionKeys) ProtoMessage() {}
 
 func (x *VersionKeys) ProtoReflect() protoreflect.Message {
-	mi := &file_web_api_adminpb_admin_proto_msgTypes[97]
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[100]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6700,7 +6887,7 @@ func (x *VersionKeys) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VersionKeys.ProtoReflect.Descriptor instead.
 func (*VersionKeys) Descriptor() ([]byte, []int) {
-	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{97}
+	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{100}
 }
 
 func (x *VersionKeys) GetVersion() int64 {
@@ -6777,7 +6964,7 @@ type TopKey struct {
 
 func (x *TopKey) Reset() {
 	*x = TopKey{}
-	mi := &file_web_api_adminpb_admin_proto_msgTypes[98]
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[101]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6789,7 +6976,7 @@ func (x *TopKey) String() string {
 func (*TopKey) ProtoMessage() {}
 
 func (x *TopKey) ProtoReflect() protoreflect.Message {
-	mi := &file_web_api_adminpb_admin_proto_msgTypes[98]
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[101]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6802,7 +6989,7 @@ func (x *TopKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TopKey.ProtoReflect.Descriptor instead.
 func (*TopKey) Descriptor() ([]byte, []int) {
-	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{98}
+	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{101}
 }
 
 func (x *TopKey) GetLabel() string {
@@ -6867,7 +7054,7 @@ type LookupRequest struct {
 
 func (x *LookupRequest) Reset() {
 	*x = LookupRequest{}
-	mi := &file_web_api_adminpb_admin_proto_msgTypes[99]
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[102]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6879,7 +7066,7 @@ func (x *LookupRequest) String() string {
 func (*LookupRequest) ProtoMessage() {}
 
 func (x *LookupRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_web_api_adminpb_admin_proto_msgTypes[99]
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[102]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6892,7 +7079,7 @@ func (x *LookupRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LookupRequest.ProtoReflect.Descriptor instead.
 func (*LookupRequest) Descriptor() ([]byte, []int) {
-	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{99}
+	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{102}
 }
 
 func (x *LookupRequest) GetDomain() string {
@@ -6954,7 +7141,7 @@ type LookupResponse struct {
 
 func (x *LookupResponse) Reset() {
 	*x = LookupResponse{}
-	mi := &file_web_api_adminpb_admin_proto_msgTypes[100]
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[103]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6966,7 +7153,7 @@ func (x *LookupResponse) String() string {
 func (*LookupResponse) ProtoMessage() {}
 
 func (x *LookupResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_web_api_adminpb_admin_proto_msgTypes[100]
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[103]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6979,7 +7166,7 @@ func (x *LookupResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LookupResponse.ProtoReflect.Descriptor instead.
 func (*LookupResponse) Descriptor() ([]byte, []int) {
-	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{100}
+	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{103}
 }
 
 func (x *LookupResponse) GetFrom() *timestamppb.Timestamp {
@@ -7044,7 +7231,7 @@ type KeyStanding struct {
 
 func (x *KeyStanding) Reset() {
 	*x = KeyStanding{}
-	mi := &file_web_api_adminpb_admin_proto_msgTypes[101]
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[104]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7056,7 +7243,7 @@ func (x *KeyStanding) String() string {
 func (*KeyStanding) ProtoMessage() {}
 
 func (x *KeyStanding) ProtoReflect() protoreflect.Message {
-	mi := &file_web_api_adminpb_admin_proto_msgTypes[101]
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[104]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7069,7 +7256,7 @@ func (x *KeyStanding) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyStanding.ProtoReflect.Descriptor instead.
 func (*KeyStanding) Descriptor() ([]byte, []int) {
-	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{101}
+	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{104}
 }
 
 func (x *KeyStanding) GetRule() string {
@@ -7151,7 +7338,7 @@ type Refusal struct {
 
 func (x *Refusal) Reset() {
 	*x = Refusal{}
-	mi := &file_web_api_adminpb_admin_proto_msgTypes[102]
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[105]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7163,7 +7350,7 @@ func (x *Refusal) String() string {
 func (*Refusal) ProtoMessage() {}
 
 func (x *Refusal) ProtoReflect() protoreflect.Message {
-	mi := &file_web_api_adminpb_admin_proto_msgTypes[102]
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[105]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7176,7 +7363,7 @@ func (x *Refusal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Refusal.ProtoReflect.Descriptor instead.
 func (*Refusal) Descriptor() ([]byte, []int) {
-	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{102}
+	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{105}
 }
 
 func (x *Refusal) GetTime() *timestamppb.Timestamp {
@@ -7668,13 +7855,14 @@ const file_web_api_adminpb_admin_proto_rawDesc = "" +
 	"\x17RevokeCredentialRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x18\n" +
 	"\amessage\x18\x02 \x01(\tR\amessage\"\x1a\n" +
-	"\x18RevokeCredentialResponse\"\xc5\x01\n" +
+	"\x18RevokeCredentialResponse\"\xdb\x01\n" +
 	"\fStatsRequest\x12\x16\n" +
 	"\x06domain\x18\x01 \x01(\tR\x06domain\x12\x12\n" +
 	"\x04rule\x18\x02 \x01(\tR\x04rule\x12.\n" +
 	"\x04from\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x04from\x12*\n" +
 	"\x02to\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x02to\x12-\n" +
-	"\x04step\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\x04step\"\xea\x02\n" +
+	"\x04step\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\x04step\x12\x14\n" +
+	"\x05rules\x18\x06 \x03(\tR\x05rules\"\xea\x02\n" +
 	"\rStatsResponse\x12.\n" +
 	"\x04from\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x04from\x12*\n" +
 	"\x02to\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x02to\x12-\n" +
@@ -7728,7 +7916,18 @@ const file_web_api_adminpb_admin_proto_rawDesc = "" +
 	"\arefused\x18\x03 \x01(\x03R\arefused\"}\n" +
 	"\vDomainStats\x126\n" +
 	"\x05total\x18\x01 \x01(\v2 .headgate.admin.v1.DomainFiguresR\x05total\x126\n" +
-	"\x06points\x18\x02 \x03(\v2\x1e.headgate.admin.v1.DomainPointR\x06points\"\x97\x01\n" +
+	"\x06points\x18\x02 \x03(\v2\x1e.headgate.admin.v1.DomainPointR\x06points\"q\n" +
+	"\x0fOverviewRequest\x12/\n" +
+	"\x05since\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\x05since\x12-\n" +
+	"\x04step\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x04step\"\xda\x01\n" +
+	"\x10OverviewResponse\x12.\n" +
+	"\x04from\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x04from\x12*\n" +
+	"\x02to\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x02to\x12-\n" +
+	"\x04step\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\x04step\x12;\n" +
+	"\adomains\x18\x04 \x03(\v2!.headgate.admin.v1.DomainOverviewR\adomains\"d\n" +
+	"\x0eDomainOverview\x12\x16\n" +
+	"\x06domain\x18\x01 \x01(\tR\x06domain\x12:\n" +
+	"\brequests\x18\x02 \x01(\v2\x1e.headgate.admin.v1.DomainStatsR\brequests\"\x97\x01\n" +
 	"\rDomainFigures\x12\x18\n" +
 	"\aallowed\x18\x01 \x01(\x03R\aallowed\x12\x18\n" +
 	"\arefused\x18\x02 \x01(\x03R\arefused\x12\x16\n" +
@@ -7804,7 +8003,7 @@ const file_web_api_adminpb_admin_proto_rawDesc = "" +
 	"\x04path\x18\t \x01(\tR\x04path\x12\x1c\n" +
 	"\treference\x18\n" +
 	" \x01(\tR\treference\x12\x12\n" +
-	"\x04node\x18\v \x01(\tR\x04node2\xb0\x16\n" +
+	"\x04node\x18\v \x01(\tR\x04node2\x85\x17\n" +
 	"\fAdminService\x12M\n" +
 	"\x06WhoAmI\x12 .headgate.admin.v1.WhoAmIRequest\x1a!.headgate.admin.v1.WhoAmIResponse\x12J\n" +
 	"\x05Apply\x12\x1f.headgate.admin.v1.ApplyRequest\x1a .headgate.admin.v1.ApplyResponse\x12P\n" +
@@ -7838,7 +8037,8 @@ const file_web_api_adminpb_admin_proto_rawDesc = "" +
 	"\x10CreateCredential\x12*.headgate.admin.v1.CreateCredentialRequest\x1a+.headgate.admin.v1.CreateCredentialResponse\x12h\n" +
 	"\x0fListCredentials\x12).headgate.admin.v1.ListCredentialsRequest\x1a*.headgate.admin.v1.ListCredentialsResponse\x12k\n" +
 	"\x10RevokeCredential\x12*.headgate.admin.v1.RevokeCredentialRequest\x1a+.headgate.admin.v1.RevokeCredentialResponse\x12J\n" +
-	"\x05Stats\x12\x1f.headgate.admin.v1.StatsRequest\x1a .headgate.admin.v1.StatsResponse\x12D\n" +
+	"\x05Stats\x12\x1f.headgate.admin.v1.StatsRequest\x1a .headgate.admin.v1.StatsResponse\x12S\n" +
+	"\bOverview\x12\".headgate.admin.v1.OverviewRequest\x1a#.headgate.admin.v1.OverviewResponse\x12D\n" +
 	"\x03Top\x12\x1d.headgate.admin.v1.TopRequest\x1a\x1e.headgate.admin.v1.TopResponse\x12M\n" +
 	"\x06Lookup\x12 .headgate.admin.v1.LookupRequest\x1a!.headgate.admin.v1.LookupResponseB.Z,github.com/headgate/headgate/web/api/adminpbb\x06proto3"
 
@@ -7854,7 +8054,7 @@ func file_web_api_adminpb_admin_proto_rawDescGZIP() []byte {
 	return file_web_api_adminpb_admin_proto_rawDescData
 }
 
-var file_web_api_adminpb_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 103)
+var file_web_api_adminpb_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 106)
 var file_web_api_adminpb_admin_proto_goTypes = []any{
 	(*Why)(nil),                      // 0: headgate.admin.v1.Why
 	(*WhoAmIRequest)(nil),            // 1: headgate.admin.v1.WhoAmIRequest
@@ -7948,23 +8148,26 @@ var file_web_api_adminpb_admin_proto_goTypes = []any{
 	(*VersionPoint)(nil),             // 89: headgate.admin.v1.VersionPoint
 	(*LimitRefusals)(nil),            // 90: headgate.admin.v1.LimitRefusals
 	(*DomainStats)(nil),              // 91: headgate.admin.v1.DomainStats
-	(*DomainFigures)(nil),            // 92: headgate.admin.v1.DomainFigures
-	(*DomainPoint)(nil),              // 93: headgate.admin.v1.DomainPoint
-	(*MissingCounts)(nil),            // 94: headgate.admin.v1.MissingCounts
-	(*TopRequest)(nil),               // 95: headgate.admin.v1.TopRequest
-	(*TopResponse)(nil),              // 96: headgate.admin.v1.TopResponse
-	(*VersionKeys)(nil),              // 97: headgate.admin.v1.VersionKeys
-	(*TopKey)(nil),                   // 98: headgate.admin.v1.TopKey
-	(*LookupRequest)(nil),            // 99: headgate.admin.v1.LookupRequest
-	(*LookupResponse)(nil),           // 100: headgate.admin.v1.LookupResponse
-	(*KeyStanding)(nil),              // 101: headgate.admin.v1.KeyStanding
-	(*Refusal)(nil),                  // 102: headgate.admin.v1.Refusal
-	(*timestamppb.Timestamp)(nil),    // 103: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),      // 104: google.protobuf.Duration
+	(*OverviewRequest)(nil),          // 92: headgate.admin.v1.OverviewRequest
+	(*OverviewResponse)(nil),         // 93: headgate.admin.v1.OverviewResponse
+	(*DomainOverview)(nil),           // 94: headgate.admin.v1.DomainOverview
+	(*DomainFigures)(nil),            // 95: headgate.admin.v1.DomainFigures
+	(*DomainPoint)(nil),              // 96: headgate.admin.v1.DomainPoint
+	(*MissingCounts)(nil),            // 97: headgate.admin.v1.MissingCounts
+	(*TopRequest)(nil),               // 98: headgate.admin.v1.TopRequest
+	(*TopResponse)(nil),              // 99: headgate.admin.v1.TopResponse
+	(*VersionKeys)(nil),              // 100: headgate.admin.v1.VersionKeys
+	(*TopKey)(nil),                   // 101: headgate.admin.v1.TopKey
+	(*LookupRequest)(nil),            // 102: headgate.admin.v1.LookupRequest
+	(*LookupResponse)(nil),           // 103: headgate.admin.v1.LookupResponse
+	(*KeyStanding)(nil),              // 104: headgate.admin.v1.KeyStanding
+	(*Refusal)(nil),                  // 105: headgate.admin.v1.Refusal
+	(*timestamppb.Timestamp)(nil),    // 106: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),      // 107: google.protobuf.Duration
 }
 var file_web_api_adminpb_admin_proto_depIdxs = []int32{
-	103, // 0: headgate.admin.v1.WhoAmIResponse.expires:type_name -> google.protobuf.Timestamp
-	103, // 1: headgate.admin.v1.WhoAmIResponse.time:type_name -> google.protobuf.Timestamp
+	106, // 0: headgate.admin.v1.WhoAmIResponse.expires:type_name -> google.protobuf.Timestamp
+	106, // 1: headgate.admin.v1.WhoAmIResponse.time:type_name -> google.protobuf.Timestamp
 	3,   // 2: headgate.admin.v1.ApplyRequest.files:type_name -> headgate.admin.v1.File
 	0,   // 3: headgate.admin.v1.ApplyRequest.why:type_name -> headgate.admin.v1.Why
 	6,   // 4: headgate.admin.v1.ApplyResponse.outcomes:type_name -> headgate.admin.v1.Outcome
@@ -7979,12 +8182,12 @@ var file_web_api_adminpb_admin_proto_depIdxs = []int32{
 	6,   // 13: headgate.admin.v1.RollbackDomainResponse.outcome:type_name -> headgate.admin.v1.Outcome
 	0,   // 14: headgate.admin.v1.DeleteRequest.why:type_name -> headgate.admin.v1.Why
 	6,   // 15: headgate.admin.v1.DeleteResponse.outcome:type_name -> headgate.admin.v1.Outcome
-	104, // 16: headgate.admin.v1.FreezeRequest.for:type_name -> google.protobuf.Duration
+	107, // 16: headgate.admin.v1.FreezeRequest.for:type_name -> google.protobuf.Duration
 	0,   // 17: headgate.admin.v1.FreezeRequest.why:type_name -> headgate.admin.v1.Why
 	6,   // 18: headgate.admin.v1.FreezeResponse.outcome:type_name -> headgate.admin.v1.Outcome
 	0,   // 19: headgate.admin.v1.UnfreezeRequest.why:type_name -> headgate.admin.v1.Why
 	6,   // 20: headgate.admin.v1.UnfreezeResponse.outcome:type_name -> headgate.admin.v1.Outcome
-	103, // 21: headgate.admin.v1.SetOverrideRequest.until:type_name -> google.protobuf.Timestamp
+	106, // 21: headgate.admin.v1.SetOverrideRequest.until:type_name -> google.protobuf.Timestamp
 	0,   // 22: headgate.admin.v1.SetOverrideRequest.why:type_name -> headgate.admin.v1.Why
 	6,   // 23: headgate.admin.v1.SetOverrideResponse.outcome:type_name -> headgate.admin.v1.Outcome
 	0,   // 24: headgate.admin.v1.DeleteOverrideRequest.why:type_name -> headgate.admin.v1.Why
@@ -7992,66 +8195,66 @@ var file_web_api_adminpb_admin_proto_depIdxs = []int32{
 	28,  // 26: headgate.admin.v1.ListRulesResponse.rules:type_name -> headgate.admin.v1.Rule
 	40,  // 27: headgate.admin.v1.Rule.stable:type_name -> headgate.admin.v1.Version
 	40,  // 28: headgate.admin.v1.Rule.candidate:type_name -> headgate.admin.v1.Version
-	103, // 29: headgate.admin.v1.Rule.frozen_until:type_name -> google.protobuf.Timestamp
+	106, // 29: headgate.admin.v1.Rule.frozen_until:type_name -> google.protobuf.Timestamp
 	33,  // 30: headgate.admin.v1.GetRolloutResponse.rollout:type_name -> headgate.admin.v1.Rollout
 	33,  // 31: headgate.admin.v1.WatchRolloutResponse.rollout:type_name -> headgate.admin.v1.Rollout
 	28,  // 32: headgate.admin.v1.Rollout.rule:type_name -> headgate.admin.v1.Rule
-	103, // 33: headgate.admin.v1.Rollout.since:type_name -> google.protobuf.Timestamp
+	106, // 33: headgate.admin.v1.Rollout.since:type_name -> google.protobuf.Timestamp
 	34,  // 34: headgate.admin.v1.Rollout.evidence:type_name -> headgate.admin.v1.Evidence
 	36,  // 35: headgate.admin.v1.Rollout.versions:type_name -> headgate.admin.v1.VersionCounts
 	37,  // 36: headgate.admin.v1.Rollout.plan:type_name -> headgate.admin.v1.PlanState
-	103, // 37: headgate.admin.v1.Evidence.from:type_name -> google.protobuf.Timestamp
-	103, // 38: headgate.admin.v1.Evidence.to:type_name -> google.protobuf.Timestamp
+	106, // 37: headgate.admin.v1.Evidence.from:type_name -> google.protobuf.Timestamp
+	106, // 38: headgate.admin.v1.Evidence.to:type_name -> google.protobuf.Timestamp
 	35,  // 39: headgate.admin.v1.Evidence.would_refuse:type_name -> headgate.admin.v1.Interval
 	35,  // 40: headgate.admin.v1.Evidence.delta:type_name -> headgate.admin.v1.Interval
 	38,  // 41: headgate.admin.v1.PlanState.steps:type_name -> headgate.admin.v1.PlanStep
-	104, // 42: headgate.admin.v1.PlanState.elapsed:type_name -> google.protobuf.Duration
+	107, // 42: headgate.admin.v1.PlanState.elapsed:type_name -> google.protobuf.Duration
 	39,  // 43: headgate.admin.v1.PlanState.gates:type_name -> headgate.admin.v1.GateState
-	104, // 44: headgate.admin.v1.PlanStep.hold:type_name -> google.protobuf.Duration
+	107, // 44: headgate.admin.v1.PlanStep.hold:type_name -> google.protobuf.Duration
 	35,  // 45: headgate.admin.v1.GateState.is:type_name -> headgate.admin.v1.Interval
 	43,  // 46: headgate.admin.v1.ListDomainsResponse.domains:type_name -> headgate.admin.v1.Domain
 	44,  // 47: headgate.admin.v1.Domain.exempt:type_name -> headgate.admin.v1.Exemption
 	45,  // 48: headgate.admin.v1.Domain.freezes:type_name -> headgate.admin.v1.FreezeState
-	103, // 49: headgate.admin.v1.FreezeState.until:type_name -> google.protobuf.Timestamp
+	106, // 49: headgate.admin.v1.FreezeState.until:type_name -> google.protobuf.Timestamp
 	48,  // 50: headgate.admin.v1.ListOverridesResponse.overrides:type_name -> headgate.admin.v1.Override
-	103, // 51: headgate.admin.v1.Override.until:type_name -> google.protobuf.Timestamp
+	106, // 51: headgate.admin.v1.Override.until:type_name -> google.protobuf.Timestamp
 	51,  // 52: headgate.admin.v1.HistoryResponse.entries:type_name -> headgate.admin.v1.HistoryEntry
 	40,  // 53: headgate.admin.v1.HistoryEntry.stable:type_name -> headgate.admin.v1.Version
 	40,  // 54: headgate.admin.v1.HistoryEntry.candidate:type_name -> headgate.admin.v1.Version
-	103, // 55: headgate.admin.v1.HistoryEntry.time:type_name -> google.protobuf.Timestamp
+	106, // 55: headgate.admin.v1.HistoryEntry.time:type_name -> google.protobuf.Timestamp
 	54,  // 56: headgate.admin.v1.ListAuditResponse.records:type_name -> headgate.admin.v1.Record
-	103, // 57: headgate.admin.v1.Record.time:type_name -> google.protobuf.Timestamp
+	106, // 57: headgate.admin.v1.Record.time:type_name -> google.protobuf.Timestamp
 	57,  // 58: headgate.admin.v1.ListNodesResponse.nodes:type_name -> headgate.admin.v1.Node
-	103, // 59: headgate.admin.v1.Node.seen:type_name -> google.protobuf.Timestamp
+	106, // 59: headgate.admin.v1.Node.seen:type_name -> google.protobuf.Timestamp
 	57,  // 60: headgate.admin.v1.DescribeNodeResponse.nodes:type_name -> headgate.admin.v1.Node
 	60,  // 61: headgate.admin.v1.DescribeNodeResponse.lacks:type_name -> headgate.admin.v1.Lack
 	57,  // 62: headgate.admin.v1.AwaitResponse.nodes:type_name -> headgate.admin.v1.Node
 	65,  // 63: headgate.admin.v1.ListAlertsResponse.alerts:type_name -> headgate.admin.v1.Alert
 	68,  // 64: headgate.admin.v1.ListAlertsResponse.silences:type_name -> headgate.admin.v1.SilenceState
-	103, // 65: headgate.admin.v1.Alert.resolved:type_name -> google.protobuf.Timestamp
-	103, // 66: headgate.admin.v1.Alert.since:type_name -> google.protobuf.Timestamp
+	106, // 65: headgate.admin.v1.Alert.resolved:type_name -> google.protobuf.Timestamp
+	106, // 66: headgate.admin.v1.Alert.since:type_name -> google.protobuf.Timestamp
 	66,  // 67: headgate.admin.v1.Alert.keys:type_name -> headgate.admin.v1.AlertKey
 	67,  // 68: headgate.admin.v1.Alert.offers:type_name -> headgate.admin.v1.Offer
-	103, // 69: headgate.admin.v1.SilenceState.at:type_name -> google.protobuf.Timestamp
-	103, // 70: headgate.admin.v1.SilenceState.until:type_name -> google.protobuf.Timestamp
-	104, // 71: headgate.admin.v1.SilenceRequest.for:type_name -> google.protobuf.Duration
+	106, // 69: headgate.admin.v1.SilenceState.at:type_name -> google.protobuf.Timestamp
+	106, // 70: headgate.admin.v1.SilenceState.until:type_name -> google.protobuf.Timestamp
+	107, // 71: headgate.admin.v1.SilenceRequest.for:type_name -> google.protobuf.Duration
 	68,  // 72: headgate.admin.v1.SilenceResponse.silence:type_name -> headgate.admin.v1.SilenceState
 	75,  // 73: headgate.admin.v1.TestAlertsResponse.answers:type_name -> headgate.admin.v1.TargetAnswer
-	103, // 74: headgate.admin.v1.CreateCredentialRequest.expires:type_name -> google.protobuf.Timestamp
+	106, // 74: headgate.admin.v1.CreateCredentialRequest.expires:type_name -> google.protobuf.Timestamp
 	82,  // 75: headgate.admin.v1.CreateCredentialResponse.credential:type_name -> headgate.admin.v1.Credential
 	82,  // 76: headgate.admin.v1.ListCredentialsResponse.credentials:type_name -> headgate.admin.v1.Credential
-	103, // 77: headgate.admin.v1.Credential.created:type_name -> google.protobuf.Timestamp
-	103, // 78: headgate.admin.v1.Credential.expires:type_name -> google.protobuf.Timestamp
-	103, // 79: headgate.admin.v1.Credential.revoked:type_name -> google.protobuf.Timestamp
-	103, // 80: headgate.admin.v1.StatsRequest.from:type_name -> google.protobuf.Timestamp
-	103, // 81: headgate.admin.v1.StatsRequest.to:type_name -> google.protobuf.Timestamp
-	104, // 82: headgate.admin.v1.StatsRequest.step:type_name -> google.protobuf.Duration
-	103, // 83: headgate.admin.v1.StatsResponse.from:type_name -> google.protobuf.Timestamp
-	103, // 84: headgate.admin.v1.StatsResponse.to:type_name -> google.protobuf.Timestamp
-	104, // 85: headgate.admin.v1.StatsResponse.step:type_name -> google.protobuf.Duration
+	106, // 77: headgate.admin.v1.Credential.created:type_name -> google.protobuf.Timestamp
+	106, // 78: headgate.admin.v1.Credential.expires:type_name -> google.protobuf.Timestamp
+	106, // 79: headgate.admin.v1.Credential.revoked:type_name -> google.protobuf.Timestamp
+	106, // 80: headgate.admin.v1.StatsRequest.from:type_name -> google.protobuf.Timestamp
+	106, // 81: headgate.admin.v1.StatsRequest.to:type_name -> google.protobuf.Timestamp
+	107, // 82: headgate.admin.v1.StatsRequest.step:type_name -> google.protobuf.Duration
+	106, // 83: headgate.admin.v1.StatsResponse.from:type_name -> google.protobuf.Timestamp
+	106, // 84: headgate.admin.v1.StatsResponse.to:type_name -> google.protobuf.Timestamp
+	107, // 85: headgate.admin.v1.StatsResponse.step:type_name -> google.protobuf.Duration
 	87,  // 86: headgate.admin.v1.StatsResponse.versions:type_name -> headgate.admin.v1.VersionStats
 	91,  // 87: headgate.admin.v1.StatsResponse.requests:type_name -> headgate.admin.v1.DomainStats
-	94,  // 88: headgate.admin.v1.StatsResponse.missing:type_name -> headgate.admin.v1.MissingCounts
+	97,  // 88: headgate.admin.v1.StatsResponse.missing:type_name -> headgate.admin.v1.MissingCounts
 	88,  // 89: headgate.admin.v1.VersionStats.total:type_name -> headgate.admin.v1.VersionFigures
 	90,  // 90: headgate.admin.v1.VersionStats.limits:type_name -> headgate.admin.v1.LimitRefusals
 	35,  // 91: headgate.admin.v1.VersionStats.refused:type_name -> headgate.admin.v1.Interval
@@ -8059,96 +8262,105 @@ var file_web_api_adminpb_admin_proto_depIdxs = []int32{
 	35,  // 93: headgate.admin.v1.VersionStats.would_refuse_alone:type_name -> headgate.admin.v1.Interval
 	35,  // 94: headgate.admin.v1.VersionStats.difference:type_name -> headgate.admin.v1.Interval
 	89,  // 95: headgate.admin.v1.VersionStats.points:type_name -> headgate.admin.v1.VersionPoint
-	103, // 96: headgate.admin.v1.VersionPoint.start:type_name -> google.protobuf.Timestamp
+	106, // 96: headgate.admin.v1.VersionPoint.start:type_name -> google.protobuf.Timestamp
 	88,  // 97: headgate.admin.v1.VersionPoint.figures:type_name -> headgate.admin.v1.VersionFigures
-	92,  // 98: headgate.admin.v1.DomainStats.total:type_name -> headgate.admin.v1.DomainFigures
-	93,  // 99: headgate.admin.v1.DomainStats.points:type_name -> headgate.admin.v1.DomainPoint
-	103, // 100: headgate.admin.v1.DomainPoint.start:type_name -> google.protobuf.Timestamp
-	92,  // 101: headgate.admin.v1.DomainPoint.figures:type_name -> headgate.admin.v1.DomainFigures
-	103, // 102: headgate.admin.v1.MissingCounts.from:type_name -> google.protobuf.Timestamp
-	103, // 103: headgate.admin.v1.MissingCounts.to:type_name -> google.protobuf.Timestamp
-	104, // 104: headgate.admin.v1.TopRequest.since:type_name -> google.protobuf.Duration
-	103, // 105: headgate.admin.v1.TopResponse.from:type_name -> google.protobuf.Timestamp
-	103, // 106: headgate.admin.v1.TopResponse.to:type_name -> google.protobuf.Timestamp
-	97,  // 107: headgate.admin.v1.TopResponse.versions:type_name -> headgate.admin.v1.VersionKeys
-	94,  // 108: headgate.admin.v1.TopResponse.missing:type_name -> headgate.admin.v1.MissingCounts
-	98,  // 109: headgate.admin.v1.VersionKeys.keys:type_name -> headgate.admin.v1.TopKey
-	104, // 110: headgate.admin.v1.LookupRequest.since:type_name -> google.protobuf.Duration
-	103, // 111: headgate.admin.v1.LookupResponse.from:type_name -> google.protobuf.Timestamp
-	103, // 112: headgate.admin.v1.LookupResponse.to:type_name -> google.protobuf.Timestamp
-	101, // 113: headgate.admin.v1.LookupResponse.standings:type_name -> headgate.admin.v1.KeyStanding
-	102, // 114: headgate.admin.v1.LookupResponse.refusals:type_name -> headgate.admin.v1.Refusal
-	94,  // 115: headgate.admin.v1.LookupResponse.missing:type_name -> headgate.admin.v1.MissingCounts
-	103, // 116: headgate.admin.v1.Refusal.time:type_name -> google.protobuf.Timestamp
-	1,   // 117: headgate.admin.v1.AdminService.WhoAmI:input_type -> headgate.admin.v1.WhoAmIRequest
-	4,   // 118: headgate.admin.v1.AdminService.Apply:input_type -> headgate.admin.v1.ApplyRequest
-	8,   // 119: headgate.admin.v1.AdminService.Promote:input_type -> headgate.admin.v1.PromoteRequest
-	10,  // 120: headgate.admin.v1.AdminService.Pause:input_type -> headgate.admin.v1.PauseRequest
-	12,  // 121: headgate.admin.v1.AdminService.Rollback:input_type -> headgate.admin.v1.RollbackRequest
-	14,  // 122: headgate.admin.v1.AdminService.RollbackDomain:input_type -> headgate.admin.v1.RollbackDomainRequest
-	16,  // 123: headgate.admin.v1.AdminService.Delete:input_type -> headgate.admin.v1.DeleteRequest
-	18,  // 124: headgate.admin.v1.AdminService.Freeze:input_type -> headgate.admin.v1.FreezeRequest
-	20,  // 125: headgate.admin.v1.AdminService.Unfreeze:input_type -> headgate.admin.v1.UnfreezeRequest
-	22,  // 126: headgate.admin.v1.AdminService.SetOverride:input_type -> headgate.admin.v1.SetOverrideRequest
-	24,  // 127: headgate.admin.v1.AdminService.DeleteOverride:input_type -> headgate.admin.v1.DeleteOverrideRequest
-	26,  // 128: headgate.admin.v1.AdminService.ListRules:input_type -> headgate.admin.v1.ListRulesRequest
-	29,  // 129: headgate.admin.v1.AdminService.GetRollout:input_type -> headgate.admin.v1.GetRolloutRequest
-	31,  // 130: headgate.admin.v1.AdminService.WatchRollout:input_type -> headgate.admin.v1.WatchRolloutRequest
-	41,  // 131: headgate.admin.v1.AdminService.ListDomains:input_type -> headgate.admin.v1.ListDomainsRequest
-	46,  // 132: headgate.admin.v1.AdminService.ListOverrides:input_type -> headgate.admin.v1.ListOverridesRequest
-	49,  // 133: headgate.admin.v1.AdminService.History:input_type -> headgate.admin.v1.HistoryRequest
-	52,  // 134: headgate.admin.v1.AdminService.ListAudit:input_type -> headgate.admin.v1.ListAuditRequest
-	55,  // 135: headgate.admin.v1.AdminService.ListNodes:input_type -> headgate.admin.v1.ListNodesRequest
-	58,  // 136: headgate.admin.v1.AdminService.DescribeNode:input_type -> headgate.admin.v1.DescribeNodeRequest
-	61,  // 137: headgate.admin.v1.AdminService.Await:input_type -> headgate.admin.v1.AwaitRequest
-	63,  // 138: headgate.admin.v1.AdminService.ListAlerts:input_type -> headgate.admin.v1.ListAlertsRequest
-	69,  // 139: headgate.admin.v1.AdminService.Silence:input_type -> headgate.admin.v1.SilenceRequest
-	71,  // 140: headgate.admin.v1.AdminService.Unsilence:input_type -> headgate.admin.v1.UnsilenceRequest
-	73,  // 141: headgate.admin.v1.AdminService.TestAlerts:input_type -> headgate.admin.v1.TestAlertsRequest
-	76,  // 142: headgate.admin.v1.AdminService.ReplaceLineage:input_type -> headgate.admin.v1.ReplaceLineageRequest
-	78,  // 143: headgate.admin.v1.AdminService.CreateCredential:input_type -> headgate.admin.v1.CreateCredentialRequest
-	80,  // 144: headgate.admin.v1.AdminService.ListCredentials:input_type -> headgate.admin.v1.ListCredentialsRequest
-	83,  // 145: headgate.admin.v1.AdminService.RevokeCredential:input_type -> headgate.admin.v1.RevokeCredentialRequest
-	85,  // 146: headgate.admin.v1.AdminService.Stats:input_type -> headgate.admin.v1.StatsRequest
-	95,  // 147: headgate.admin.v1.AdminService.Top:input_type -> headgate.admin.v1.TopRequest
-	99,  // 148: headgate.admin.v1.AdminService.Lookup:input_type -> headgate.admin.v1.LookupRequest
-	2,   // 149: headgate.admin.v1.AdminService.WhoAmI:output_type -> headgate.admin.v1.WhoAmIResponse
-	5,   // 150: headgate.admin.v1.AdminService.Apply:output_type -> headgate.admin.v1.ApplyResponse
-	9,   // 151: headgate.admin.v1.AdminService.Promote:output_type -> headgate.admin.v1.PromoteResponse
-	11,  // 152: headgate.admin.v1.AdminService.Pause:output_type -> headgate.admin.v1.PauseResponse
-	13,  // 153: headgate.admin.v1.AdminService.Rollback:output_type -> headgate.admin.v1.RollbackResponse
-	15,  // 154: headgate.admin.v1.AdminService.RollbackDomain:output_type -> headgate.admin.v1.RollbackDomainResponse
-	17,  // 155: headgate.admin.v1.AdminService.Delete:output_type -> headgate.admin.v1.DeleteResponse
-	19,  // 156: headgate.admin.v1.AdminService.Freeze:output_type -> headgate.admin.v1.FreezeResponse
-	21,  // 157: headgate.admin.v1.AdminService.Unfreeze:output_type -> headgate.admin.v1.UnfreezeResponse
-	23,  // 158: headgate.admin.v1.AdminService.SetOverride:output_type -> headgate.admin.v1.SetOverrideResponse
-	25,  // 159: headgate.admin.v1.AdminService.DeleteOverride:output_type -> headgate.admin.v1.DeleteOverrideResponse
-	27,  // 160: headgate.admin.v1.AdminService.ListRules:output_type -> headgate.admin.v1.ListRulesResponse
-	30,  // 161: headgate.admin.v1.AdminService.GetRollout:output_type -> headgate.admin.v1.GetRolloutResponse
-	32,  // 162: headgate.admin.v1.AdminService.WatchRollout:output_type -> headgate.admin.v1.WatchRolloutResponse
-	42,  // 163: headgate.admin.v1.AdminService.ListDomains:output_type -> headgate.admin.v1.ListDomainsResponse
-	47,  // 164: headgate.admin.v1.AdminService.ListOverrides:output_type -> headgate.admin.v1.ListOverridesResponse
-	50,  // 165: headgate.admin.v1.AdminService.History:output_type -> headgate.admin.v1.HistoryResponse
-	53,  // 166: headgate.admin.v1.AdminService.ListAudit:output_type -> headgate.admin.v1.ListAuditResponse
-	56,  // 167: headgate.admin.v1.AdminService.ListNodes:output_type -> headgate.admin.v1.ListNodesResponse
-	59,  // 168: headgate.admin.v1.AdminService.DescribeNode:output_type -> headgate.admin.v1.DescribeNodeResponse
-	62,  // 169: headgate.admin.v1.AdminService.Await:output_type -> headgate.admin.v1.AwaitResponse
-	64,  // 170: headgate.admin.v1.AdminService.ListAlerts:output_type -> headgate.admin.v1.ListAlertsResponse
-	70,  // 171: headgate.admin.v1.AdminService.Silence:output_type -> headgate.admin.v1.SilenceResponse
-	72,  // 172: headgate.admin.v1.AdminService.Unsilence:output_type -> headgate.admin.v1.UnsilenceResponse
-	74,  // 173: headgate.admin.v1.AdminService.TestAlerts:output_type -> headgate.admin.v1.TestAlertsResponse
-	77,  // 174: headgate.admin.v1.AdminService.ReplaceLineage:output_type -> headgate.admin.v1.ReplaceLineageResponse
-	79,  // 175: headgate.admin.v1.AdminService.CreateCredential:output_type -> headgate.admin.v1.CreateCredentialResponse
-	81,  // 176: headgate.admin.v1.AdminService.ListCredentials:output_type -> headgate.admin.v1.ListCredentialsResponse
-	84,  // 177: headgate.admin.v1.AdminService.RevokeCredential:output_type -> headgate.admin.v1.RevokeCredentialResponse
-	86,  // 178: headgate.admin.v1.AdminService.Stats:output_type -> headgate.admin.v1.StatsResponse
-	96,  // 179: headgate.admin.v1.AdminService.Top:output_type -> headgate.admin.v1.TopResponse
-	100, // 180: headgate.admin.v1.AdminService.Lookup:output_type -> headgate.admin.v1.LookupResponse
-	149, // [149:181] is the sub-list for method output_type
-	117, // [117:149] is the sub-list for method input_type
-	117, // [117:117] is the sub-list for extension type_name
-	117, // [117:117] is the sub-list for extension extendee
-	0,   // [0:117] is the sub-list for field type_name
+	95,  // 98: headgate.admin.v1.DomainStats.total:type_name -> headgate.admin.v1.DomainFigures
+	96,  // 99: headgate.admin.v1.DomainStats.points:type_name -> headgate.admin.v1.DomainPoint
+	107, // 100: headgate.admin.v1.OverviewRequest.since:type_name -> google.protobuf.Duration
+	107, // 101: headgate.admin.v1.OverviewRequest.step:type_name -> google.protobuf.Duration
+	106, // 102: headgate.admin.v1.OverviewResponse.from:type_name -> google.protobuf.Timestamp
+	106, // 103: headgate.admin.v1.OverviewResponse.to:type_name -> google.protobuf.Timestamp
+	107, // 104: headgate.admin.v1.OverviewResponse.step:type_name -> google.protobuf.Duration
+	94,  // 105: headgate.admin.v1.OverviewResponse.domains:type_name -> headgate.admin.v1.DomainOverview
+	91,  // 106: headgate.admin.v1.DomainOverview.requests:type_name -> headgate.admin.v1.DomainStats
+	106, // 107: headgate.admin.v1.DomainPoint.start:type_name -> google.protobuf.Timestamp
+	95,  // 108: headgate.admin.v1.DomainPoint.figures:type_name -> headgate.admin.v1.DomainFigures
+	106, // 109: headgate.admin.v1.MissingCounts.from:type_name -> google.protobuf.Timestamp
+	106, // 110: headgate.admin.v1.MissingCounts.to:type_name -> google.protobuf.Timestamp
+	107, // 111: headgate.admin.v1.TopRequest.since:type_name -> google.protobuf.Duration
+	106, // 112: headgate.admin.v1.TopResponse.from:type_name -> google.protobuf.Timestamp
+	106, // 113: headgate.admin.v1.TopResponse.to:type_name -> google.protobuf.Timestamp
+	100, // 114: headgate.admin.v1.TopResponse.versions:type_name -> headgate.admin.v1.VersionKeys
+	97,  // 115: headgate.admin.v1.TopResponse.missing:type_name -> headgate.admin.v1.MissingCounts
+	101, // 116: headgate.admin.v1.VersionKeys.keys:type_name -> headgate.admin.v1.TopKey
+	107, // 117: headgate.admin.v1.LookupRequest.since:type_name -> google.protobuf.Duration
+	106, // 118: headgate.admin.v1.LookupResponse.from:type_name -> google.protobuf.Timestamp
+	106, // 119: headgate.admin.v1.LookupResponse.to:type_name -> google.protobuf.Timestamp
+	104, // 120: headgate.admin.v1.LookupResponse.standings:type_name -> headgate.admin.v1.KeyStanding
+	105, // 121: headgate.admin.v1.LookupResponse.refusals:type_name -> headgate.admin.v1.Refusal
+	97,  // 122: headgate.admin.v1.LookupResponse.missing:type_name -> headgate.admin.v1.MissingCounts
+	106, // 123: headgate.admin.v1.Refusal.time:type_name -> google.protobuf.Timestamp
+	1,   // 124: headgate.admin.v1.AdminService.WhoAmI:input_type -> headgate.admin.v1.WhoAmIRequest
+	4,   // 125: headgate.admin.v1.AdminService.Apply:input_type -> headgate.admin.v1.ApplyRequest
+	8,   // 126: headgate.admin.v1.AdminService.Promote:input_type -> headgate.admin.v1.PromoteRequest
+	10,  // 127: headgate.admin.v1.AdminService.Pause:input_type -> headgate.admin.v1.PauseRequest
+	12,  // 128: headgate.admin.v1.AdminService.Rollback:input_type -> headgate.admin.v1.RollbackRequest
+	14,  // 129: headgate.admin.v1.AdminService.RollbackDomain:input_type -> headgate.admin.v1.RollbackDomainRequest
+	16,  // 130: headgate.admin.v1.AdminService.Delete:input_type -> headgate.admin.v1.DeleteRequest
+	18,  // 131: headgate.admin.v1.AdminService.Freeze:input_type -> headgate.admin.v1.FreezeRequest
+	20,  // 132: headgate.admin.v1.AdminService.Unfreeze:input_type -> headgate.admin.v1.UnfreezeRequest
+	22,  // 133: headgate.admin.v1.AdminService.SetOverride:input_type -> headgate.admin.v1.SetOverrideRequest
+	24,  // 134: headgate.admin.v1.AdminService.DeleteOverride:input_type -> headgate.admin.v1.DeleteOverrideRequest
+	26,  // 135: headgate.admin.v1.AdminService.ListRules:input_type -> headgate.admin.v1.ListRulesRequest
+	29,  // 136: headgate.admin.v1.AdminService.GetRollout:input_type -> headgate.admin.v1.GetRolloutRequest
+	31,  // 137: headgate.admin.v1.AdminService.WatchRollout:input_type -> headgate.admin.v1.WatchRolloutRequest
+	41,  // 138: headgate.admin.v1.AdminService.ListDomains:input_type -> headgate.admin.v1.ListDomainsRequest
+	46,  // 139: headgate.admin.v1.AdminService.ListOverrides:input_type -> headgate.admin.v1.ListOverridesRequest
+	49,  // 140: headgate.admin.v1.AdminService.History:input_type -> headgate.admin.v1.HistoryRequest
+	52,  // 141: headgate.admin.v1.AdminService.ListAudit:input_type -> headgate.admin.v1.ListAuditRequest
+	55,  // 142: headgate.admin.v1.AdminService.ListNodes:input_type -> headgate.admin.v1.ListNodesRequest
+	58,  // 143: headgate.admin.v1.AdminService.DescribeNode:input_type -> headgate.admin.v1.DescribeNodeRequest
+	61,  // 144: headgate.admin.v1.AdminService.Await:input_type -> headgate.admin.v1.AwaitRequest
+	63,  // 145: headgate.admin.v1.AdminService.ListAlerts:input_type -> headgate.admin.v1.ListAlertsRequest
+	69,  // 146: headgate.admin.v1.AdminService.Silence:input_type -> headgate.admin.v1.SilenceRequest
+	71,  // 147: headgate.admin.v1.AdminService.Unsilence:input_type -> headgate.admin.v1.UnsilenceRequest
+	73,  // 148: headgate.admin.v1.AdminService.TestAlerts:input_type -> headgate.admin.v1.TestAlertsRequest
+	76,  // 149: headgate.admin.v1.AdminService.ReplaceLineage:input_type -> headgate.admin.v1.ReplaceLineageRequest
+	78,  // 150: headgate.admin.v1.AdminService.CreateCredential:input_type -> headgate.admin.v1.CreateCredentialRequest
+	80,  // 151: headgate.admin.v1.AdminService.ListCredentials:input_type -> headgate.admin.v1.ListCredentialsRequest
+	83,  // 152: headgate.admin.v1.AdminService.RevokeCredential:input_type -> headgate.admin.v1.RevokeCredentialRequest
+	85,  // 153: headgate.admin.v1.AdminService.Stats:input_type -> headgate.admin.v1.StatsRequest
+	92,  // 154: headgate.admin.v1.AdminService.Overview:input_type -> headgate.admin.v1.OverviewRequest
+	98,  // 155: headgate.admin.v1.AdminService.Top:input_type -> headgate.admin.v1.TopRequest
+	102, // 156: headgate.admin.v1.AdminService.Lookup:input_type -> headgate.admin.v1.LookupRequest
+	2,   // 157: headgate.admin.v1.AdminService.WhoAmI:output_type -> headgate.admin.v1.WhoAmIResponse
+	5,   // 158: headgate.admin.v1.AdminService.Apply:output_type -> headgate.admin.v1.ApplyResponse
+	9,   // 159: headgate.admin.v1.AdminService.Promote:output_type -> headgate.admin.v1.PromoteResponse
+	11,  // 160: headgate.admin.v1.AdminService.Pause:output_type -> headgate.admin.v1.PauseResponse
+	13,  // 161: headgate.admin.v1.AdminService.Rollback:output_type -> headgate.admin.v1.RollbackResponse
+	15,  // 162: headgate.admin.v1.AdminService.RollbackDomain:output_type -> headgate.admin.v1.RollbackDomainResponse
+	17,  // 163: headgate.admin.v1.AdminService.Delete:output_type -> headgate.admin.v1.DeleteResponse
+	19,  // 164: headgate.admin.v1.AdminService.Freeze:output_type -> headgate.admin.v1.FreezeResponse
+	21,  // 165: headgate.admin.v1.AdminService.Unfreeze:output_type -> headgate.admin.v1.UnfreezeResponse
+	23,  // 166: headgate.admin.v1.AdminService.SetOverride:output_type -> headgate.admin.v1.SetOverrideResponse
+	25,  // 167: headgate.admin.v1.AdminService.DeleteOverride:output_type -> headgate.admin.v1.DeleteOverrideResponse
+	27,  // 168: headgate.admin.v1.AdminService.ListRules:output_type -> headgate.admin.v1.ListRulesResponse
+	30,  // 169: headgate.admin.v1.AdminService.GetRollout:output_type -> headgate.admin.v1.GetRolloutResponse
+	32,  // 170: headgate.admin.v1.AdminService.WatchRollout:output_type -> headgate.admin.v1.WatchRolloutResponse
+	42,  // 171: headgate.admin.v1.AdminService.ListDomains:output_type -> headgate.admin.v1.ListDomainsResponse
+	47,  // 172: headgate.admin.v1.AdminService.ListOverrides:output_type -> headgate.admin.v1.ListOverridesResponse
+	50,  // 173: headgate.admin.v1.AdminService.History:output_type -> headgate.admin.v1.HistoryResponse
+	53,  // 174: headgate.admin.v1.AdminService.ListAudit:output_type -> headgate.admin.v1.ListAuditResponse
+	56,  // 175: headgate.admin.v1.AdminService.ListNodes:output_type -> headgate.admin.v1.ListNodesResponse
+	59,  // 176: headgate.admin.v1.AdminService.DescribeNode:output_type -> headgate.admin.v1.DescribeNodeResponse
+	62,  // 177: headgate.admin.v1.AdminService.Await:output_type -> headgate.admin.v1.AwaitResponse
+	64,  // 178: headgate.admin.v1.AdminService.ListAlerts:output_type -> headgate.admin.v1.ListAlertsResponse
+	70,  // 179: headgate.admin.v1.AdminService.Silence:output_type -> headgate.admin.v1.SilenceResponse
+	72,  // 180: headgate.admin.v1.AdminService.Unsilence:output_type -> headgate.admin.v1.UnsilenceResponse
+	74,  // 181: headgate.admin.v1.AdminService.TestAlerts:output_type -> headgate.admin.v1.TestAlertsResponse
+	77,  // 182: headgate.admin.v1.AdminService.ReplaceLineage:output_type -> headgate.admin.v1.ReplaceLineageResponse
+	79,  // 183: headgate.admin.v1.AdminService.CreateCredential:output_type -> headgate.admin.v1.CreateCredentialResponse
+	81,  // 184: headgate.admin.v1.AdminService.ListCredentials:output_type -> headgate.admin.v1.ListCredentialsResponse
+	84,  // 185: headgate.admin.v1.AdminService.RevokeCredential:output_type -> headgate.admin.v1.RevokeCredentialResponse
+	86,  // 186: headgate.admin.v1.AdminService.Stats:output_type -> headgate.admin.v1.StatsResponse
+	93,  // 187: headgate.admin.v1.AdminService.Overview:output_type -> headgate.admin.v1.OverviewResponse
+	99,  // 188: headgate.admin.v1.AdminService.Top:output_type -> headgate.admin.v1.TopResponse
+	103, // 189: headgate.admin.v1.AdminService.Lookup:output_type -> headgate.admin.v1.LookupResponse
+	157, // [157:190] is the sub-list for method output_type
+	124, // [124:157] is the sub-list for method input_type
+	124, // [124:124] is the sub-list for extension type_name
+	124, // [124:124] is the sub-list for extension extendee
+	0,   // [0:124] is the sub-list for field type_name
 }
 
 func init() { file_web_api_adminpb_admin_proto_init() }
@@ -8162,7 +8374,7 @@ func file_web_api_adminpb_admin_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_web_api_adminpb_admin_proto_rawDesc), len(file_web_api_adminpb_admin_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   103,
+			NumMessages:   106,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -54,6 +54,7 @@ const (
 	AdminService_ListCredentials_FullMethodName  = "/headgate.admin.v1.AdminService/ListCredentials"
 	AdminService_RevokeCredential_FullMethodName = "/headgate.admin.v1.AdminService/RevokeCredential"
 	AdminService_Stats_FullMethodName            = "/headgate.admin.v1.AdminService/Stats"
+	AdminService_Overview_FullMethodName         = "/headgate.admin.v1.AdminService/Overview"
 	AdminService_Top_FullMethodName              = "/headgate.admin.v1.AdminService/Top"
 	AdminService_Lookup_FullMethodName           = "/headgate.admin.v1.AdminService/Lookup"
 )
@@ -125,6 +126,8 @@ type AdminServiceClient interface {
 	RevokeCredential(ctx context.Context, in *RevokeCredentialRequest, opts ...grpc.CallOption) (*RevokeCredentialResponse, error)
 	// Stats returns what was counted of a rule, or of the rules of a domain, by version and over time. Viewer.
 	Stats(ctx context.Context, in *StatsRequest, opts ...grpc.CallOption) (*StatsResponse, error)
+	// Overview returns the requests of each domain that the caller may see, over time. Viewer.
+	Overview(ctx context.Context, in *OverviewRequest, opts ...grpc.CallOption) (*OverviewResponse, error)
 	// Top returns the keys that a rule went against most. Viewer.
 	Top(ctx context.Context, in *TopRequest, opts ...grpc.CallOption) (*TopResponse, error)
 	// Lookup returns what happened to one key, or what the refusal with a reference was. Viewer.
@@ -457,6 +460,16 @@ func (c *adminServiceClient) Stats(ctx context.Context, in *StatsRequest, opts .
 	return out, nil
 }
 
+func (c *adminServiceClient) Overview(ctx context.Context, in *OverviewRequest, opts ...grpc.CallOption) (*OverviewResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(OverviewResponse)
+	err := c.cc.Invoke(ctx, AdminService_Overview_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *adminServiceClient) Top(ctx context.Context, in *TopRequest, opts ...grpc.CallOption) (*TopResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(TopResponse)
@@ -544,6 +557,8 @@ type AdminServiceServer interface {
 	RevokeCredential(context.Context, *RevokeCredentialRequest) (*RevokeCredentialResponse, error)
 	// Stats returns what was counted of a rule, or of the rules of a domain, by version and over time. Viewer.
 	Stats(context.Context, *StatsRequest) (*StatsResponse, error)
+	// Overview returns the requests of each domain that the caller may see, over time. Viewer.
+	Overview(context.Context, *OverviewRequest) (*OverviewResponse, error)
 	// Top returns the keys that a rule went against most. Viewer.
 	Top(context.Context, *TopRequest) (*TopResponse, error)
 	// Lookup returns what happened to one key, or what the refusal with a reference was. Viewer.
@@ -647,6 +662,9 @@ func (UnimplementedAdminServiceServer) RevokeCredential(context.Context, *Revoke
 }
 func (UnimplementedAdminServiceServer) Stats(context.Context, *StatsRequest) (*StatsResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Stats not implemented")
+}
+func (UnimplementedAdminServiceServer) Overview(context.Context, *OverviewRequest) (*OverviewResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Overview not implemented")
 }
 func (UnimplementedAdminServiceServer) Top(context.Context, *TopRequest) (*TopResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Top not implemented")
@@ -1201,6 +1219,24 @@ func _AdminService_Stats_Handler(srv interface{}, ctx context.Context, dec func(
 	return interceptor(ctx, in, info, handler)
 }
 
+func _AdminService_Overview_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(OverviewRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServiceServer).Overview(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AdminService_Overview_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServiceServer).Overview(ctx, req.(*OverviewRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _AdminService_Top_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(TopRequest)
 	if err := dec(in); err != nil {
@@ -1355,6 +1391,10 @@ var AdminService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Stats",
 			Handler:    _AdminService_Stats_Handler,
+		},
+		{
+			MethodName: "Overview",
+			Handler:    _AdminService_Overview_Handler,
 		},
 		{
 			MethodName: "Top",
