@@ -1,0 +1,219 @@
+package ui
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/headgate/headgate/rules"
+)
+
+const (
+	// livePoll is how often a page that somebody looks at is loaded again. Sidecars report every second, so that a refusal
+	// is on the screen within two.
+	livePoll = 500 * time.Millisecond
+	// maxStreams bounds the pages that are followed at a time.
+	maxStreams = 512
+	// stillKnown is how often the caller of a stream is looked at again.
+	stillKnown = 5 * time.Second
+)
+
+// feeds are the pages that are being followed. Callers who may see the same share one.
+type feeds struct {
+	mu      sync.Mutex
+	by      map[string]*feed
+	streams int
+}
+
+// feed loads one page again and again, for as long as somebody follows it.
+type feed struct {
+	followers map[chan struct{}]struct{}
+	stop      context.CancelFunc
+	parts     map[string]part
+	failed    string // why it could not be loaded the last time
+}
+
+// part is what a live part shows, and a number that grows with each change of it.
+type part struct {
+	html   string
+	change int
+}
+
+// stream sends the live parts of a page as server-sent events: each at first, and then whenever it has changed. The name
+// of an event is the id of the element that it fills. "trouble" says why nothing can be shown now, or nothing.
+func (u *UI) stream(w http.ResponseWriter, r *http.Request, s *shape, l load) {
+	if len(s.live) == 0 {
+		http.Error(w, "nothing of this page is live", http.StatusNotAcceptable)
+		return
+	}
+	if _, err := newRequest(r); err != nil {
+		http.Error(w, err.Error(), failureOf(err).Status)
+		return
+	}
+	f, changed, leave, err := u.follow(r, s, l)
+	if err != nil {
+		http.Error(w, err.Error(), failureOf(err).Status)
+		return
+	}
+	defer leave()
+	w.Header().Set("Content-Type", "text/event-stream")
+	w.Header().Set("Cache-Control", "no-store")
+	w.Header().Set("X-Accel-Buffering", "no") // nginx
+	flush := http.NewResponseController(w)
+	check := time.NewTicker(stillKnown)
+	defer check.Stop()
+	sent, trouble := map[string]int{}, ""
+	for {
+		select {
+		case <-r.Context().Done():
+			return
+		case <-check.C:
+			if u.door != nil && u.door.StillKnown(r) != nil {
+				_ = event(w, "ended", "")
+				return
+			}
+			if _, err := io.WriteString(w, ": still here\n\n"); err != nil {
+				return
+			}
+		case <-changed:
+			parts, failed := u.feeds.read(f)
+			if failed != trouble {
+				trouble = failed
+				if event(w, "trouble", trouble) != nil {
+					return
+				}
+			}
+			for _, name := range s.live {
+				if p, ok := parts[name]; ok && p.change != sent[name] {
+					sent[name] = p.change
+					if event(w, name, p.html) != nil {
+						return
+					}
+				}
+			}
+		}
+		if flush.Flush() != nil {
+			return
+		}
+	}
+}
+
+// event writes one event as in the HTML standard, section 9.2.
+func event(w io.Writer, name, data string) error {
+	var b strings.Builder
+	fmt.Fprintf(&b, "event: %s\n", name)
+	for line := range strings.Lines(data) {
+		b.WriteString("data: " + strings.TrimRight(line, "\r\n") + "\n")
+	}
+	if data == "" {
+		b.WriteString("data:\n")
+	}
+	b.WriteString("\n")
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// follow joins the feed of a page, or begins it. What it returns is told of each change, and leaves the feed.
+func (u *UI) follow(r *http.Request, s *shape, l load) (*feed, <-chan struct{}, func(), error) {
+	who, _ := newRequest(r)
+	key := fmt.Sprintf("%s\x00%s\x00%s\x00%s\x00%q", who.Who.Credential, who.Who.Name, who.Who.Role, r.URL.RequestURI(), who.Who.Domains)
+	all := &u.feeds
+	all.mu.Lock()
+	defer all.mu.Unlock()
+	if all.streams >= maxStreams {
+		return nil, nil, nil, fmt.Errorf("%w: %d pages are followed already; reload this one to see what is new", rules.ErrUnavailable, maxStreams)
+	}
+	all.streams++
+	if all.by == nil {
+		all.by = map[string]*feed{}
+	}
+	f := all.by[key]
+	if f == nil {
+		// The request of the first follower is what is loaded again, and must outlive it.
+		ctx, stop := context.WithCancel(context.WithoutCancel(r.Context()))
+		f = &feed{followers: map[chan struct{}]struct{}{}, stop: stop, parts: map[string]part{}}
+		all.by[key] = f
+		go u.load(r.WithContext(ctx), f, s, l)
+	}
+	changed := make(chan struct{}, 1)
+	changed <- struct{}{} // what is there already
+	f.followers[changed] = struct{}{}
+	return f, changed, func() {
+		all.mu.Lock()
+		defer all.mu.Unlock()
+		all.streams--
+		if delete(f.followers, changed); len(f.followers) == 0 {
+			f.stop()
+			delete(all.by, key)
+		}
+	}, nil
+}
+
+// load runs until nobody follows.
+func (u *UI) load(r *http.Request, f *feed, s *shape, l load) {
+	tick := time.NewTicker(livePoll)
+	defer tick.Stop()
+	for {
+		frame, err := u.frame(r, l)
+		if r.Context().Err() != nil {
+			return
+		}
+		u.feeds.update(f, func() bool { return u.refill(f, s, frame, err) })
+		select {
+		case <-r.Context().Done():
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+// refill makes the parts anew, and reports whether something is another.
+func (u *UI) refill(f *feed, s *shape, frame *frame, err error) (changed bool) {
+	failed := ""
+	if err != nil {
+		failed = failureOf(err).Text
+	} else {
+		for _, name := range s.live {
+			html, err := s.part(name, frame)
+			if err != nil {
+				u.log.Error("live part not made", "part", name, "err", err)
+				failed = "This could not be shown; the control plane's log says why."
+				continue
+			}
+			if was := f.parts[name]; was.html != html {
+				f.parts[name], changed = part{html, was.change + 1}, true
+			}
+		}
+	}
+	changed = changed || failed != f.failed
+	f.failed = failed
+	return changed
+}
+
+func (all *feeds) update(f *feed, refill func() bool) {
+	all.mu.Lock()
+	defer all.mu.Unlock()
+	if !refill() {
+		return
+	}
+	for follower := range f.followers {
+		select {
+		case follower <- struct{}{}:
+		default: // it has not read the last change yet, and reads this one with it
+		}
+	}
+}
+
+func (all *feeds) read(f *feed) (parts map[string]part, failed string) {
+	all.mu.Lock()
+	defer all.mu.Unlock()
+	parts = make(map[string]part, len(f.parts))
+	for name, p := range f.parts {
+		parts[name] = p
+	}
+	return parts, f.failed
+}

@@ -1,0 +1,116 @@
+// What pages do beside what the server made: times become local, forms open in a dialog, live parts are filled. Without
+// this everything can be read and done as well.
+"use strict";
+
+(() => {
+  // Times: the element says when in UTC, also on hover.
+  const local = new Intl.DateTimeFormat(undefined, { year: "numeric", month: "short", day: "numeric", hour: "2-digit", minute: "2-digit", second: "2-digit" });
+  const units = [["day", 86400], ["hour", 3600], ["minute", 60], ["second", 1]];
+  const relative = new Intl.RelativeTimeFormat(undefined, { numeric: "auto", style: "short" });
+
+  function ago(at) {
+    const seconds = Math.round((at - Date.now()) / 1000);
+    const [unit, of] = units.find(([, of]) => Math.abs(seconds) >= of) || units[3];
+    return relative.format(Math.trunc(seconds / of), unit);
+  }
+
+  function localise(root) {
+    for (const el of root.querySelectorAll("time[datetime]")) {
+      const at = new Date(el.dateTime);
+      if (isNaN(at)) continue;
+      const text = el.hasAttribute("data-ago") ? ago(at) : local.format(at);
+      if (el.textContent !== text) el.textContent = text;
+    }
+  }
+  setInterval(() => localise(document), 5000);
+
+  // Live parts: an element with data-live and the id of the part.
+  let source = null;
+  function follow() {
+    const parts = document.querySelectorAll("[data-live]");
+    if (source || parts.length === 0 || document.hidden) return;
+    source = new EventSource(location.pathname + location.search);
+    for (const el of parts) source.addEventListener(el.id, (e) => fill(el, e.data));
+    source.addEventListener("trouble", (e) => trouble(e.data));
+    source.addEventListener("ended", () => { source.close(); location.reload(); });
+    source.onopen = () => { trouble(""); document.body.dataset.feed = "open"; };
+    source.onerror = () => { if (source.readyState !== EventSource.OPEN) trouble("The control plane does not answer: what is shown here may be old."); };
+  }
+
+  // fill keeps what a person opened, and where they are.
+  function fill(el, html) {
+    if (el.contains(document.activeElement) && document.activeElement.matches("input, select, textarea")) return;
+    const open = new Set([...el.querySelectorAll("details[open][id]")].map((d) => d.id));
+    const focused = el.contains(document.activeElement) ? document.activeElement.getAttribute("href") : null;
+    el.innerHTML = html;
+    for (const d of el.querySelectorAll("details[id]")) if (open.has(d.id)) d.open = true;
+    ready(el);
+    if (focused) el.querySelector(`a[href="${CSS.escape(focused)}"]`)?.focus();
+    el.dispatchEvent(new CustomEvent("filled", { bubbles: true }));
+  }
+
+  function trouble(text) {
+    const el = document.getElementById("trouble");
+    el.textContent = text;
+    el.hidden = !text;
+  }
+
+  document.addEventListener("visibilitychange", () => {
+    if (document.hidden && source) {
+      source.close();
+      source = null;
+      document.body.dataset.feed = "paused";
+    }
+    follow();
+  });
+
+  // Forms of actions open in a dialog; what is wrong with one is said there.
+  const dialog = document.getElementById("dialog");
+  async function show(response) {
+    const page = new DOMParser().parseFromString(await response.text(), "text/html");
+    const confirm = page.getElementById("confirm");
+    if (!confirm) { document.open(); location.assign(response.url); return; }
+    dialog.replaceChildren(document.adoptNode(confirm));
+    ready(dialog);
+    if (!dialog.open) dialog.showModal();
+    dialog.querySelector("[autofocus], button, a")?.focus();
+  }
+
+  document.addEventListener("click", async (e) => {
+    const link = e.target.closest("a[data-dialog]");
+    if (link && !e.ctrlKey && !e.metaKey && !e.shiftKey) {
+      e.preventDefault();
+      show(await fetch(link.href));
+      return;
+    }
+    if (dialog.open && (e.target === dialog || e.target.closest("[data-close]"))) {
+      e.preventDefault();
+      dialog.close();
+    }
+  });
+
+  dialog.addEventListener("submit", async (e) => {
+    e.preventDefault();
+    const form = e.target;
+    const button = form.querySelector("[type=submit]");
+    if (button.ariaBusy === "true") return;
+    button.ariaBusy = "true";
+    try {
+      const response = await fetch(form.action, { method: "POST", body: new URLSearchParams(new FormData(form)), redirect: "manual" });
+      if (response.type === "opaqueredirect") { location.reload(); return; }
+      await show(response);
+    } catch {
+      button.ariaBusy = "false";
+      trouble("The control plane did not answer: whether this was done is not known. Look at the audit trail.");
+      dialog.close();
+    }
+  });
+
+  function ready(root) {
+    localise(root);
+    if (window.htmx) htmx.process(root);
+    root.dispatchEvent(new CustomEvent("ready", { bubbles: true, detail: root }));
+  }
+  document.addEventListener("DOMContentLoaded", () => { document.body.classList.add("scripted"); ready(document.body); follow(); });
+  document.addEventListener("htmx:afterSwap", (e) => localise(e.target));
+})();

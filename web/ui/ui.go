@@ -1,0 +1,81 @@
+package ui
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"github.com/headgate/headgate/rules/rollout/access"
+	"github.com/headgate/headgate/web/api/adminpb"
+)
+
+// Options are what the dashboard needs.
+type Options struct {
+	// API is asked as the caller, whose identity is in the context. Its errors are of the kinds of package rules.
+	API  adminpb.AdminServiceClient
+	Door Door         // nil: nobody is asked who they are
+	Log  *slog.Logger // nil: none
+}
+
+// Door lets people in and out.
+type Door interface {
+	// SignIn makes a session of a token; its cookie proves it from then on.
+	SignIn(ctx context.Context, token string) (*http.Cookie, access.Identity, error)
+	// SignOut ends the session of a request, and returns the cookie that takes the place of its own.
+	SignOut(r *http.Request) (*http.Cookie, error)
+	// SignOutEverywhere ends all sessions of the caller's credential.
+	SignOutEverywhere(r *http.Request) (*http.Cookie, error)
+	// StillKnown returns why the caller of a long request is not known any more, or nil.
+	StillKnown(r *http.Request) error
+}
+
+// UI serves the dashboard. It is safe for concurrent use.
+type UI struct {
+	api   adminpb.AdminServiceClient
+	door  Door
+	log   *slog.Logger
+	mux   *http.ServeMux
+	pages map[string]*shape
+	feeds feeds
+}
+
+// patience is how long a page waits for what it shows; how long is within the two seconds in which it must say so.
+const patience = 1800 * time.Millisecond
+
+// New returns the dashboard.
+func New(o Options) (*UI, error) {
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	u := &UI{api: o.API, door: o.Door, log: o.Log.With("component", "ui"), mux: http.NewServeMux()}
+	var err error
+	if u.pages, err = shapes(); err != nil {
+		return nil, fmt.Errorf("ui: %w", err)
+	}
+	u.routes()
+	return u, nil
+}
+
+// routes are all that the dashboard answers.
+func (u *UI) routes() {
+	u.page("GET /{$}", "overview", u.overview)
+
+	u.mux.HandleFunc("GET /static/{file...}", static)
+	u.mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) { u.Failed(w, r, errNoPage) })
+}
+
+// policy lets a page load scripts, styles, images and data from here alone, and run nothing that stands in it.
+const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; " +
+	"form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+
+func (u *UI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	h := w.Header()
+	h.Set("Content-Security-Policy", policy)
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Referrer-Policy", "same-origin")
+	h.Set("Cross-Origin-Opener-Policy", "same-origin")
+	h.Set("Cross-Origin-Resource-Policy", "same-origin")
+	u.mux.ServeHTTP(w, r)
+}
