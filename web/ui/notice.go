@@ -17,7 +17,7 @@ func leaveNotice(w http.ResponseWriter, r *http.Request, text string) {
 	if len(text) > maxNotice {
 		text = text[:maxNotice]
 	}
-	http.SetCookie(w, &http.Cookie{
+	http.SetCookie(w, &http.Cookie{ //nolint:gosec // over plain HTTP it has to come back too
 		Name: noticeCookie, Value: base64.RawURLEncoding.EncodeToString([]byte(text)), Path: "/", MaxAge: 60,
 		HttpOnly: true, SameSite: http.SameSiteStrictMode, Secure: r.TLS != nil,
 	})
@@ -29,7 +29,9 @@ func takeNotice(w http.ResponseWriter, r *http.Request) string {
 	if err != nil {
 		return ""
 	}
-	http.SetCookie(w, &http.Cookie{Name: noticeCookie, Path: "/", MaxAge: -1, HttpOnly: true, SameSite: http.SameSiteStrictMode, Secure: r.TLS != nil})
+	http.SetCookie(w, &http.Cookie{ //nolint:gosec // as above
+		Name: noticeCookie, Path: "/", MaxAge: -1, HttpOnly: true, SameSite: http.SameSiteStrictMode, Secure: r.TLS != nil,
+	})
 	text, err := base64.RawURLEncoding.DecodeString(c.Value)
 	if err != nil || !utf8.Valid(text) {
 		return ""

@@ -55,5 +55,5 @@ func static(w http.ResponseWriter, r *http.Request) {
 	if r.URL.Query().Get("v") == sum {
 		h.Set("Cache-Control", "public, max-age=31536000, immutable")
 	}
-	_, _ = w.Write(content)
+	_, _ = w.Write(content) //nolint:gosec // a file of this package
 }

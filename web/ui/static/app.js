@@ -55,12 +55,15 @@
     el.hidden = !text;
   }
 
+  // What nobody sees is not followed: a browser opens only six connections to a host, of which each feed is one.
+  function leave(state) {
+    if (!source) return;
+    source.close();
+    source = null;
+    document.body.dataset.feed = state;
+  }
   document.addEventListener("visibilitychange", () => {
-    if (document.hidden && source) {
-      source.close();
-      source = null;
-      document.body.dataset.feed = "paused";
-    }
+    if (document.hidden) leave("paused");
     follow();
   });
 
@@ -69,7 +72,7 @@
   async function show(response) {
     const page = new DOMParser().parseFromString(await response.text(), "text/html");
     const confirm = page.getElementById("confirm");
-    if (!confirm) { document.open(); location.assign(response.url); return; }
+    if (!confirm) { location.assign(response.url); return; } // to sign in, or an error
     dialog.replaceChildren(document.adoptNode(confirm));
     ready(dialog);
     if (!dialog.open) dialog.showModal();
@@ -112,5 +115,10 @@
     root.dispatchEvent(new CustomEvent("ready", { bubbles: true, detail: root }));
   }
   document.addEventListener("DOMContentLoaded", () => { document.body.classList.add("scripted"); ready(document.body); follow(); });
-  document.addEventListener("htmx:afterSwap", (e) => localise(e.target));
+  // A filter has put another page in the place of this one.
+  document.addEventListener("htmx:afterSettle", () => {
+    localise(document);
+    leave("moved");
+    follow();
+  });
 })();
