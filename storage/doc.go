@@ -1,5 +1,5 @@
 // Package storage is where the control plane keeps what must survive it: rules and domains with their history, the audit
-// trail, the credentials, what is known of the nodes, and what they counted.
+// trail, the credentials and the sessions they opened, what is known of the nodes, and what they counted.
 //
 // The picture to hold: one row, the head, carries the number of the last revision and the end of the audit trail. A
 // change locks that row, reads the rules as they stand, writes its versions, states and audit record under the next

@@ -17,7 +17,8 @@ type Pruned struct {
 // PruneBatch is how many rows are removed in one statement, so that none holds its locks for long.
 const PruneBatch = 5_000
 
-// Prunes returns all that is removed at an instant. Of an open window nobody asks after a minute.
+// Prunes returns all that is removed at an instant. Of an open window nobody asks after a minute, and of a session
+// nobody once it has ended.
 func Prunes(now time.Time) (list []Pruned) {
 	for _, step := range tally.Steps() {
 		for _, table := range []string{"tallies", "domain_tallies"} {
@@ -31,5 +32,6 @@ func Prunes(now time.Time) (list []Pruned) {
 		Pruned{"open_windows", "until", 0, now.Add(-tally.StepWindow.Keep())},
 		Pruned{"missing", "until", 0, now.Add(-tally.StepHour.Keep())},
 		Pruned{"sources", "until", 0, now.Add(-tally.StepHour.Keep())},
+		Pruned{"sessions", "expires", 0, now},
 	)
 }

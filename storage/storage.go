@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/headgate/headgate/rules/rollout"
+	"github.com/headgate/headgate/rules/rollout/access"
 	"github.com/headgate/headgate/rules/rollout/alert"
 	"github.com/headgate/headgate/rules/tally"
 )
@@ -16,6 +17,7 @@ type Store interface {
 	rollout.Ledger
 	rollout.Fleet
 	rollout.Feed
+	access.Sessions
 	alert.Store
 	tally.Store
 	// Lead waits until this program is the only leader of those on the database, and calls run then. The context of run ends

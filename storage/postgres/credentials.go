@@ -45,11 +45,14 @@ func (s *Store) RevokeCredential(ctx context.Context, id string, at time.Time, r
 	})
 }
 
-const selectCredentials = `SELECT id, kind, hash, name, role, domains, created, expires, revoked FROM credentials` //nolint:gosec // the name of a table, and no secret
+const (
+	credentialColumns = `c.id, c.kind, c.hash, c.name, c.role, c.domains, c.created, c.expires, c.revoked` //nolint:gosec // names of columns, and no secret
+	selectCredentials = `SELECT ` + credentialColumns + ` FROM credentials c`
+)
 
 // Credentials is part of rollout.Ledger.
 func (s *Store) Credentials(ctx context.Context) ([]access.Credential, error) {
-	rows, err := s.pool.Query(ctx, selectCredentials+` ORDER BY created, id`)
+	rows, err := s.pool.Query(ctx, selectCredentials+` ORDER BY c.created, c.id`)
 	if err != nil {
 		return nil, fail(ctx, "list the credentials", err)
 	}
@@ -62,7 +65,7 @@ func (s *Store) Credentials(ctx context.Context) ([]access.Credential, error) {
 
 // Credential is part of rollout.Ledger.
 func (s *Store) Credential(ctx context.Context, hash string) (access.Credential, error) {
-	rows, err := s.pool.Query(ctx, selectCredentials+` WHERE hash = $1`, hash)
+	rows, err := s.pool.Query(ctx, selectCredentials+` WHERE c.hash = $1`, hash)
 	if err != nil {
 		return access.Credential{}, fail(ctx, "look up a credential", err)
 	}
@@ -76,10 +79,14 @@ func (s *Store) Credential(ctx context.Context, hash string) (access.Credential,
 	return c, nil
 }
 
-func credential(row pgx.CollectableRow) (c access.Credential, err error) {
+func credential(row pgx.CollectableRow) (access.Credential, error) { return credentialAnd(row) }
+
+// credentialAnd scans the columns of a credential, and what comes after them.
+func credentialAnd(row pgx.CollectableRow, rest ...any) (c access.Credential, err error) {
 	var domains string
 	var expires, revoked *time.Time
-	if err := row.Scan(&c.ID, &c.Kind, &c.Hash, &c.Name, &c.Role, &domains, &c.Created, &expires, &revoked); err != nil {
+	columns := []any{&c.ID, &c.Kind, &c.Hash, &c.Name, &c.Role, &domains, &c.Created, &expires, &revoked}
+	if err := row.Scan(append(columns, rest...)...); err != nil {
 		return c, err
 	}
 	c.Created = c.Created.UTC()

@@ -45,7 +45,7 @@ func Migrate(ctx context.Context, ownerURL, programRole string) error {
 // privileges is what the program needs, table by table. The %s is its role.
 var privileges = []string{
 	// First what somebody gave it before.
-	`REVOKE ALL ON goose_db_version, versions, rule_states, domain_states, audit, head, domains, rules, credentials, nodes, taken, replaced,
+	`REVOKE ALL ON goose_db_version, versions, rule_states, domain_states, audit, head, domains, rules, credentials, sessions, nodes, taken, replaced,
 		sources, missing, open_windows, tallies, domain_tallies, tally_keys, refusal_rings, refusals,
 		silences, alert_rounds, detectors, alerts, alert_deliveries FROM %s`,
 	`GRANT SELECT ON goose_db_version TO %s`,
@@ -54,7 +54,7 @@ var privileges = []string{
 	`GRANT SELECT, INSERT, UPDATE (revision, settings_revision) ON domains TO %s`,
 	`GRANT SELECT, INSERT, UPDATE (revision) ON rules TO %s`,
 	`GRANT SELECT, INSERT, UPDATE (revoked) ON credentials TO %s`,
-	`GRANT SELECT, INSERT, UPDATE, DELETE ON nodes, taken TO %s`,
+	`GRANT SELECT, INSERT, UPDATE, DELETE ON sessions, nodes, taken TO %s`,
 	`GRANT SELECT, INSERT, DELETE ON replaced TO %s`,
 	// What was counted is summed up, and removed when its time has come.
 	`GRANT SELECT, INSERT, UPDATE, DELETE ON sources, missing, open_windows, tallies, domain_tallies, tally_keys, refusal_rings, refusals TO %s`,

@@ -48,11 +48,14 @@ func (s *Store) RevokeCredential(ctx context.Context, id string, at time.Time, r
 	})
 }
 
-const selectCredentials = `SELECT id, kind, hash, name, role, domains, created, expires, revoked FROM credentials` //nolint:gosec // the name of a table, and no secret
+const (
+	credentialColumns = `c.id, c.kind, c.hash, c.name, c.role, c.domains, c.created, c.expires, c.revoked` //nolint:gosec // names of columns, and no secret
+	selectCredentials = `SELECT ` + credentialColumns + ` FROM credentials c`
+)
 
 // Credentials is part of rollout.Ledger.
 func (s *Store) Credentials(ctx context.Context) ([]access.Credential, error) {
-	list, err := collect(ctx, s.read, selectCredentials+` ORDER BY created, id`, nil, credential)
+	list, err := collect(ctx, s.read, selectCredentials+` ORDER BY c.created, c.id`, nil, credential)
 	if err != nil {
 		return nil, s.fail(ctx, "list the credentials", err)
 	}
@@ -61,7 +64,7 @@ func (s *Store) Credentials(ctx context.Context) ([]access.Credential, error) {
 
 // Credential is part of rollout.Ledger.
 func (s *Store) Credential(ctx context.Context, hash string) (access.Credential, error) {
-	list, err := collect(ctx, s.read, selectCredentials+` WHERE hash = ?1`, []any{hash}, credential)
+	list, err := collect(ctx, s.read, selectCredentials+` WHERE c.hash = ?1`, []any{hash}, credential)
 	if err != nil {
 		return access.Credential{}, s.fail(ctx, "look up a credential", err)
 	}
@@ -71,11 +74,15 @@ func (s *Store) Credential(ctx context.Context, hash string) (access.Credential,
 	return list[0], nil
 }
 
-func credential(row scanner) (c access.Credential, err error) {
+func credential(row scanner) (access.Credential, error) { return credentialAnd(row) }
+
+// credentialAnd scans the columns of a credential, and what comes after them.
+func credentialAnd(row scanner, rest ...any) (c access.Credential, err error) {
 	var domains string
 	var created int64
 	var expires, revoked *int64
-	if err := row.Scan(&c.ID, &c.Kind, &c.Hash, &c.Name, &c.Role, &domains, &created, &expires, &revoked); err != nil {
+	columns := []any{&c.ID, &c.Kind, &c.Hash, &c.Name, &c.Role, &domains, &created, &expires, &revoked}
+	if err := row.Scan(append(columns, rest...)...); err != nil {
 		return c, err
 	}
 	c.Created = time.UnixMicro(created).UTC()

@@ -66,6 +66,9 @@ func Run(t *testing.T, create func(t *testing.T) Database) {
 		{"CredentialsAreKept", credentialsAreKept},
 		{"CredentialsAreAddedOnce", credentialsAreAddedOnce},
 		{"CredentialsAreRevoked", credentialsAreRevoked},
+		{"SessionsAreKeptWithTheirCredentials", sessionsAreKeptWithTheirCredentials},
+		{"SessionsEnd", sessionsEnd},
+		{"SessionsAreBounded", sessionsAreBounded},
 		{"ChangesAreExact", changesAreExact},
 		{"ChangesAreOneSnapshot", changesAreOneSnapshot},
 		{"LineageAndSecretsAreKept", lineageAndSecretsAreKept},
@@ -381,6 +384,7 @@ func Fill(t *testing.T, s storage.Store) {
 		t.Fatalf("replace a lineage: %v", err)
 	}
 	addCredential(t, s, credential("c1", nil))
+	addSession(t, s, session("c1", "s1", at))
 	fillTallies(t, s)
 }
 

@@ -2,8 +2,8 @@
 //
 // The picture to hold: a credential is a token, of which only a hash is kept, or the name in a client certificate. It
 // has one role and, where it is not for everything, a list of domains. Proving one yields an [Identity], which travels
-// in the context of a call; whoever does something asks it with [Identity.May]. Without authentication everybody is
-// [Local].
+// in the context of a call; whoever does something asks it with [Identity.May]. In a browser a [Session] stands for the
+// credential that opened it. Without authentication everybody is [Local].
 //
 // Everything here is a pure value or function, safe to use from many goroutines.
 package access

@@ -36,6 +36,7 @@ type Memory struct {
 	records     []rollout.Record
 	keys        map[string]bool // of notes
 	credentials []access.Credential
+	sessions    []access.Session // the newest first
 	nodes       map[id]rollout.Node
 	taken       map[rollout.Taken]int64 // the revision, by all else
 	alerts      alerts

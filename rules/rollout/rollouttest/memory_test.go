@@ -60,6 +60,10 @@ func (p *program) Births(ctx context.Context, uids []string) (map[string]tally.B
 	return p.Memory.Births(ctx, uids)
 }
 
+func (p *program) Prune(ctx context.Context, now time.Time) error {
+	return cmp.Or(p.ForgetSessions(ctx, now), p.tallies.Prune(ctx, now))
+}
+
 // Missing is what the tallies know of, and what a node that nobody sees any more has not sent: they know no nodes.
 func (p *program) Missing(ctx context.Context, from, to time.Time) ([]tally.Missing, error) {
 	list, err := p.tallies.Missing(ctx, from, to)

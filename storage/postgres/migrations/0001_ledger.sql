@@ -112,6 +112,16 @@ CREATE TABLE credentials (
     revoked timestamptz    -- NULL: it is not
 );
 
+-- Browsers in which a credential has signed in.
+CREATE TABLE sessions (
+    hash       text COLLATE "C" PRIMARY KEY,
+    credential text COLLATE "C" NOT NULL REFERENCES credentials (id),
+    created    timestamptz NOT NULL,
+    expires    timestamptz NOT NULL
+);
+CREATE INDEX sessions_by_credential ON sessions (credential, created);
+CREATE INDEX sessions_by_end ON sessions (expires);
+
 -- Rules of which no alert is sent until a time.
 CREATE TABLE silences (
     domain   text COLLATE "C" NOT NULL,
@@ -348,6 +358,7 @@ DROP TABLE alerts;
 DROP TABLE detectors;
 DROP TABLE alert_rounds;
 DROP TABLE silences;
+DROP TABLE sessions;
 DROP TABLE credentials;
 DROP TABLE audit;
 ALTER TABLE rules DROP CONSTRAINT rules_state;

@@ -108,6 +108,16 @@ CREATE TABLE credentials (
     revoked INTEGER           -- NULL: it is not
 ) STRICT;
 
+-- Browsers in which a credential has signed in.
+CREATE TABLE sessions (
+    hash       TEXT    NOT NULL PRIMARY KEY,
+    credential TEXT    NOT NULL REFERENCES credentials (id),
+    created    INTEGER NOT NULL,
+    expires    INTEGER NOT NULL
+) STRICT;
+CREATE INDEX sessions_by_credential ON sessions (credential, created);
+CREATE INDEX sessions_by_end ON sessions (expires);
+
 -- Rules of which no alert is sent until a time.
 CREATE TABLE silences (
     domain   TEXT    NOT NULL,
@@ -350,6 +360,7 @@ DROP TABLE alerts;
 DROP TABLE detectors;
 DROP TABLE alert_rounds;
 DROP TABLE silences;
+DROP TABLE sessions;
 DROP TABLE credentials;
 DROP TABLE audit;
 -- Dropping a table deletes its rows first, and rules and rule_states refer to each other, as domains and domain_states do.
