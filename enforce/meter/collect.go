@@ -42,8 +42,8 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 	show(unnamedDesc, c.unnamed.Load())
 	for _, d := range *c.byDomain.Load() {
 		show(failedDesc, d.failed.Load(), d.name)
-		for i := range d.cells {
-			show(requestsDesc, d.cells[i].Load(), d.name, tally.DomainCell(i).String())
+		for c := range tally.RequestsWouldRefuse { // which is no decision
+			show(requestsDesc, d.cells[c].Load(), d.name, c.String())
 		}
 	}
 	for s, counts := range c.shown() {

@@ -94,8 +94,10 @@ func New(reg prometheus.Registerer, options ...Option) *Meter {
 // late.
 func (m *Meter) Record(name string, d *enforce.Decision) {
 	var in *domain
+	wouldRefuse := false
 	for i := range d.Outcomes {
 		o := &d.Outcomes[i]
+		wouldRefuse = wouldRefuse || o.Outcome == tally.WouldRefuse && o.Version == o.Rule.Candidate
 		h, ok := m.byVersion.Load(o.Version)
 		if !ok {
 			m.late.Add(1)
@@ -111,7 +113,11 @@ func (m *Meter) Record(name string, d *enforce.Decision) {
 	if in == nil {
 		in = m.domain(name)
 	}
-	in.cells[domainCell(d)].Add(1)
+	c := domainCell(d)
+	in.cells[c].Add(1)
+	if wouldRefuse && c == tally.RequestsAllowed {
+		in.cells[tally.RequestsWouldRefuse].Add(1)
+	}
 	if d.ExpressionsFailed > 0 {
 		in.failed.Add(int64(d.ExpressionsFailed))
 	}

@@ -107,6 +107,41 @@ headgate_expression_errors_total{domain="d"} 2
 	}
 }
 
+// What a candidate would have refused of the requests that were allowed is told beside them, once however many would have.
+func TestAllowedRequestsThatACandidateWouldRefuseAreCounted(t *testing.T) {
+	t.Parallel()
+	reg := prometheus.NewRegistry()
+	m := meter.New(reg)
+	shadow, other, stable := newRule(t, "shadow", 1), newRule(t, "other", 1), newRule(t, "stable", 1)
+	for _, r := range []*rules.Rule{shadow, other} {
+		r.Stable, r.Candidate = nil, r.Stable
+	}
+	m.Install(indexOf(other, shadow, stable))
+	would := func(rules ...*rules.Rule) (list []enforce.VersionOutcome) {
+		for _, r := range rules {
+			list = append(list, outcome(r, tally.WouldRefuse, requestOf(1)))
+		}
+		return list
+	}
+	for _, d := range []enforce.Decision{
+		{Allowed: true, Outcomes: would(shadow)},
+		{Allowed: true, Outcomes: would(other, shadow)},
+		{Allowed: true, Outcomes: would(stable)}, // of a key in the cohort of a candidate that allows, or frozen
+		{Allowed: true, Outcomes: []enforce.VersionOutcome{outcome(shadow, tally.WouldAllow, requestOf(1))}},
+		{Outcomes: append(would(shadow), outcome(stable, tally.Refused, requestOf(1)))},
+	} {
+		m.Record("d", &d)
+	}
+	want := tally.DomainCounts{tally.RequestsAllowed: 4, tally.RequestsRefused: 1, tally.RequestsWouldRefuse: 2}
+	got := m.Close(time.Now(), false).Domains[0].Counts
+	if diff := cmp.Diff(want, got); diff != "" || got.Total() != 5 {
+		t.Errorf("%d requests, want 5; -want +got\n%s", got.Total(), diff)
+	}
+	if n := metric(t, reg, "headgate_requests_total"); n != 5 {
+		t.Errorf("the series add up to %v requests, want 5", n)
+	}
+}
+
 func count(t *testing.T, reg *prometheus.Registry) int {
 	t.Helper()
 	n, err := testutil.GatherAndCount(reg, "headgate_decisions_total")

@@ -136,6 +136,9 @@ func TestWindowsAddUpToWhatWasRecorded(t *testing.T) {
 					sum := want.domains["d"]
 					if d.Allowed {
 						sum[tally.RequestsAllowed]++
+						if last := d.Outcomes[len(d.Outcomes)-1]; last.Outcome == tally.WouldRefuse {
+							sum[tally.RequestsWouldRefuse]++
+						}
 					} else {
 						sum[tally.RequestsRefused]++
 					}

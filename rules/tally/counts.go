@@ -182,7 +182,7 @@ func (c *Counts) Turned() (refused, allowed int64) {
 	return refused, allowed
 }
 
-// DomainCell is one count of a domain: a request is in exactly one.
+// DomainCell is one count of a domain. A request is in exactly one of those before [RequestsWouldRefuse].
 type DomainCell uint8
 
 // The cells of a domain. Their numbers are part of what nodes send.
@@ -192,13 +192,16 @@ const (
 	RequestsExempt
 	RequestsUnmatched
 	RequestsMalformed
+	// RequestsWouldRefuse are those of RequestsAllowed that some candidate would have refused. One that is counted while a
+	// window closes may be in the next one here.
+	RequestsWouldRefuse
 
 	// DomainCells is how many there are.
 	DomainCells
 )
 
 func (c DomainCell) String() string {
-	return [...]string{"allowed", "refused", "exempt", "unmatched", "malformed"}[c]
+	return [...]string{"allowed", "refused", "exempt", "unmatched", "malformed", "would_refuse"}[c]
 }
 
 // DomainCounts are the requests of one domain by cell.
@@ -214,7 +217,7 @@ func (c *DomainCounts) Add(other *DomainCounts) {
 // Total is how many requests there were.
 func (c *DomainCounts) Total() int64 {
 	var n int64
-	for _, v := range c {
+	for _, v := range c[:RequestsWouldRefuse] {
 		n += v
 	}
 	return n

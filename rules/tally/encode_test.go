@@ -30,7 +30,7 @@ func someTotals() *tally.Window {
 		w.Versions[1].Counts[i] = 1<<62 - int64(i)
 	}
 	w.Versions[0].Counts[tally.CellRefused] = 1
-	w.Domains[0].Counts = tally.DomainCounts{1, 2, 3, 4, 5}
+	w.Domains[0].Counts = tally.DomainCounts{1, 2, 3, 4, 5, 6}
 	return w
 }
 

@@ -268,8 +268,8 @@ func stepsHoldWholeWindows(t *testing.T, f *fixture) {
 
 func domainsAreCounted(t *testing.T, f *fixture) {
 	w1, w2 := window(1), window(2)
-	w1.Domains = []tally.DomainTally{{Domain: "api", Counts: tally.DomainCounts{1, 2, 3, 4, 5}}, {Domain: "web", Counts: tally.DomainCounts{7}}}
-	w2.Domains = []tally.DomainTally{{Domain: "api", Counts: tally.DomainCounts{10, 20, 30, 40, 50}}}
+	w1.Domains = []tally.DomainTally{{Domain: "api", Counts: tally.DomainCounts{1, 2, 3, 4, 5, 6}}, {Domain: "web", Counts: tally.DomainCounts{7}}}
+	w2.Domains = []tally.DomainTally{{Domain: "api", Counts: tally.DomainCounts{10, 20, 30, 40, 50, 60}}}
 	for range 2 {
 		saveWindows(t, f.store, of(source("n1", "e1"), w1, w2))
 	}
@@ -284,10 +284,10 @@ func domainsAreCounted(t *testing.T, f *fixture) {
 	}
 	q := day(tally.StepWindow)
 	q.Domain = "api"
-	want(q, tally.DomainPoint{Domain: "api", Start: noon, Counts: tally.DomainCounts{2, 4, 6, 8, 10}},
-		tally.DomainPoint{Domain: "api", Start: noon.Add(tally.Span), Counts: tally.DomainCounts{10, 20, 30, 40, 50}})
+	want(q, tally.DomainPoint{Domain: "api", Start: noon, Counts: tally.DomainCounts{2, 4, 6, 8, 10, 12}},
+		tally.DomainPoint{Domain: "api", Start: noon.Add(tally.Span), Counts: tally.DomainCounts{10, 20, 30, 40, 50, 60}})
 	hour := day(tally.StepHour)
-	want(hour, tally.DomainPoint{Domain: "api", Start: noon, Counts: tally.DomainCounts{12, 24, 36, 48, 60}},
+	want(hour, tally.DomainPoint{Domain: "api", Start: noon, Counts: tally.DomainCounts{12, 24, 36, 48, 60, 72}},
 		tally.DomainPoint{Domain: "web", Start: noon, Counts: tally.DomainCounts{14}})
 	hour.Domain = "Api"
 	want(hour)

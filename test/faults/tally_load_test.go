@@ -153,6 +153,7 @@ func (l *load) want() counts {
 	}
 	quiet, firm := of("/quiet"), of("/firm")
 	passed := min(firm, firmLimit)
+	c.add(domain, tally.RequestsWouldRefuse, quiet-min(quiet, quietLimit)+passed-min(firm, firmTry))
 	c.add("quiet", tally.WhatIfCell(tally.WouldAllow, tally.BesideNone, false), min(quiet, quietLimit))
 	c.add("quiet", tally.WhatIfCell(tally.WouldRefuse, tally.BesideNone, false), quiet-min(quiet, quietLimit))
 	c.add("firm/1", tally.BindingCell(tally.Allowed, tally.NoLimit), passed)
@@ -176,6 +177,7 @@ func (l *load) wantHalf(c counts) {
 		case refused == 0:
 			c.add("half/1", tally.WhatIfCell(tally.WouldAllow, tally.BesideNone, false), halfLimit)
 			c.add("half/1", tally.WhatIfCell(tally.WouldRefuse, tally.BesideNone, false), all-halfLimit)
+			c.add(domain, tally.RequestsWouldRefuse, all-halfLimit)
 		default:
 			if all-refused != halfLimit {
 				l.t.Errorf("key %s was allowed %d of %d times, want %d", key, all-refused, all, halfLimit)

@@ -248,5 +248,6 @@ func domainFigures(c *tally.DomainCounts) *adminpb.DomainFigures {
 	return &adminpb.DomainFigures{
 		Allowed: c[tally.RequestsAllowed], Refused: c[tally.RequestsRefused], Exempt: c[tally.RequestsExempt],
 		Unmatched: c[tally.RequestsUnmatched], Malformed: c[tally.RequestsMalformed],
+		WouldRefuse: c[tally.RequestsWouldRefuse],
 	}
 }

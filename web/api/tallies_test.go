@@ -163,7 +163,7 @@ func TestStatsOfADomainHaveItsRulesAndRequests(t *testing.T) {
 		w := window(
 			c.version(t, "a", "x", 1, map[tally.Cell]int64{tally.CellAllowed: 8, refused: 2}), c.version(t, "a", "b", 1, map[tally.Cell]int64{alone: 3}),
 			c.version(t, "other", "x", 1, map[tally.Cell]int64{alone: 7}))
-		w.Domains = []tally.DomainTally{{Domain: "a", Counts: tally.DomainCounts{8, 2, 5, 6, 1}}, {Domain: "other", Counts: tally.DomainCounts{100}}}
+		w.Domains = []tally.DomainTally{{Domain: "a", Counts: tally.DomainCounts{8, 2, 5, 6, 1, 3}}, {Domain: "other", Counts: tally.DomainCounts{100}}}
 		c.save(t, "n1", "11:59:40", w)
 		c.save(t, "n1", "11:59:50", w)
 		resp, err := s.Stats(as(t, access.Viewer, "a"), &adminpb.StatsRequest{Domain: "a"})
@@ -171,7 +171,7 @@ func TestStatsOfADomainHaveItsRulesAndRequests(t *testing.T) {
 			t.Fatal(err)
 		}
 		figures := func(n int64) *adminpb.DomainFigures {
-			return &adminpb.DomainFigures{Allowed: 8 * n, Refused: 2 * n, Exempt: 5 * n, Unmatched: 6 * n, Malformed: n}
+			return &adminpb.DomainFigures{Allowed: 8 * n, Refused: 2 * n, Exempt: 5 * n, Unmatched: 6 * n, Malformed: n, WouldRefuse: 3 * n}
 		}
 		want := &adminpb.DomainStats{Total: figures(2), Points: []*adminpb.DomainPoint{{Start: timestamppb.New(at("11:58:00")), Figures: figures(2)}}}
 		if diff := cmp.Diff(want, resp.GetRequests(), protocmp.Transform()); diff != "" {

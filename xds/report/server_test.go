@@ -79,7 +79,7 @@ func TestWhatANodeCannotHaveCountedIsLeftOut(t *testing.T) {
 		},
 		"another's domain's counts":          {domain(&xdspb.DomainTally{Domain: "web", Counts: []int64{1}}), refusedDomain},
 		"a domain's counts below nothing":    {domain(&xdspb.DomainTally{Domain: "api", Counts: []int64{-1}}), refusedMalformed},
-		"a domain's cells":                   {domain(&xdspb.DomainTally{Domain: "api", Counts: make([]int64, 6)}), refusedMalformed},
+		"a domain's cells":                   {domain(&xdspb.DomainTally{Domain: "api", Counts: make([]int64, tally.DomainCells+1)}), refusedMalformed},
 		"a refusal of no outcome":            {refusal(func(r *xdspb.Refusal) { r.Outcome = 1000 }), refusedMalformed},
 		"a refusal that allowed":             {refusal(func(r *xdspb.Refusal) { r.Outcome = uint32(tally.Allowed) }), refusedMalformed},
 		"a refusal with a path of a mile":    {refusal(func(r *xdspb.Refusal) { r.Path = strings.Repeat("/", tally.MaxPath+1) }), refusedMalformed},

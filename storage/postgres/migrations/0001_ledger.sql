@@ -276,11 +276,12 @@ CREATE TABLE domain_tallies (
     domain text COLLATE "C" NOT NULL,
     step   integer     NOT NULL,
     start  timestamptz NOT NULL,
-    allowed   bigint,
-    refused   bigint,
-    exempt    bigint,
-    unmatched bigint,
-    malformed bigint,
+    allowed      bigint,
+    refused      bigint,
+    exempt       bigint,
+    unmatched    bigint,
+    malformed    bigint,
+    would_refuse bigint, -- part of allowed
     PRIMARY KEY (domain, step, start)
 ) WITH (fillfactor = 75);
 CREATE INDEX domain_tallies_by_time ON domain_tallies (step, start);

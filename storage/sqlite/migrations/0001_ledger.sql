@@ -268,14 +268,15 @@ CREATE INDEX tallies_by_time ON tallies (step, start);
 
 -- The requests of a domain.
 CREATE TABLE domain_tallies (
-    domain    TEXT    NOT NULL,
-    step      INTEGER NOT NULL,
-    start     INTEGER NOT NULL,
-    allowed   INTEGER,
-    refused   INTEGER,
-    exempt    INTEGER,
-    unmatched INTEGER,
-    malformed INTEGER,
+    domain       TEXT    NOT NULL,
+    step         INTEGER NOT NULL,
+    start        INTEGER NOT NULL,
+    allowed      INTEGER,
+    refused      INTEGER,
+    exempt       INTEGER,
+    unmatched    INTEGER,
+    malformed    INTEGER,
+    would_refuse INTEGER, -- part of allowed
     PRIMARY KEY (domain, step, start)
 ) STRICT;
 CREATE INDEX domain_tallies_by_time ON domain_tallies (step, start);

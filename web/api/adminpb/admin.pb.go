@@ -6512,12 +6512,14 @@ func (x *DomainOverview) GetRequests() *DomainStats {
 }
 
 type DomainFigures struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Allowed       int64                  `protobuf:"varint,1,opt,name=allowed,proto3" json:"allowed,omitempty"`
-	Refused       int64                  `protobuf:"varint,2,opt,name=refused,proto3" json:"refused,omitempty"`
-	Exempt        int64                  `protobuf:"varint,3,opt,name=exempt,proto3" json:"exempt,omitempty"`
-	Unmatched     int64                  `protobuf:"varint,4,opt,name=unmatched,proto3" json:"unmatched,omitempty"`
-	Malformed     int64                  `protobuf:"varint,5,opt,name=malformed,proto3" json:"malformed,omitempty"`
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Allowed   int64                  `protobuf:"varint,1,opt,name=allowed,proto3" json:"allowed,omitempty"`
+	Refused   int64                  `protobuf:"varint,2,opt,name=refused,proto3" json:"refused,omitempty"`
+	Exempt    int64                  `protobuf:"varint,3,opt,name=exempt,proto3" json:"exempt,omitempty"`
+	Unmatched int64                  `protobuf:"varint,4,opt,name=unmatched,proto3" json:"unmatched,omitempty"`
+	Malformed int64                  `protobuf:"varint,5,opt,name=malformed,proto3" json:"malformed,omitempty"`
+	// Of those allowed: some candidate would have refused them.
+	WouldRefuse   int64 `protobuf:"varint,6,opt,name=would_refuse,json=wouldRefuse,proto3" json:"would_refuse,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -6583,6 +6585,13 @@ func (x *DomainFigures) GetUnmatched() int64 {
 func (x *DomainFigures) GetMalformed() int64 {
 	if x != nil {
 		return x.Malformed
+	}
+	return 0
+}
+
+func (x *DomainFigures) GetWouldRefuse() int64 {
+	if x != nil {
+		return x.WouldRefuse
 	}
 	return 0
 }
@@ -7927,13 +7936,14 @@ const file_web_api_adminpb_admin_proto_rawDesc = "" +
 	"\adomains\x18\x04 \x03(\v2!.headgate.admin.v1.DomainOverviewR\adomains\"d\n" +
 	"\x0eDomainOverview\x12\x16\n" +
 	"\x06domain\x18\x01 \x01(\tR\x06domain\x12:\n" +
-	"\brequests\x18\x02 \x01(\v2\x1e.headgate.admin.v1.DomainStatsR\brequests\"\x97\x01\n" +
+	"\brequests\x18\x02 \x01(\v2\x1e.headgate.admin.v1.DomainStatsR\brequests\"\xba\x01\n" +
 	"\rDomainFigures\x12\x18\n" +
 	"\aallowed\x18\x01 \x01(\x03R\aallowed\x12\x18\n" +
 	"\arefused\x18\x02 \x01(\x03R\arefused\x12\x16\n" +
 	"\x06exempt\x18\x03 \x01(\x03R\x06exempt\x12\x1c\n" +
 	"\tunmatched\x18\x04 \x01(\x03R\tunmatched\x12\x1c\n" +
-	"\tmalformed\x18\x05 \x01(\x03R\tmalformed\"{\n" +
+	"\tmalformed\x18\x05 \x01(\x03R\tmalformed\x12!\n" +
+	"\fwould_refuse\x18\x06 \x01(\x03R\vwouldRefuse\"{\n" +
 	"\vDomainPoint\x120\n" +
 	"\x05start\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x05start\x12:\n" +
 	"\afigures\x18\x02 \x01(\v2 .headgate.admin.v1.DomainFiguresR\afigures\"\x7f\n" +
