@@ -20,7 +20,7 @@ help: ## list the targets
 test: deps build vet tidy lint check-generated unit ## everything that CI checks
 
 .PHONY: deps
-deps: ## install gcc, Postgres and Redis for the tests, where they are missing
+deps: ## install what the tests run, such as Postgres and Chromium, where it is missing
 	test/tools/deps.sh
 
 .PHONY: build

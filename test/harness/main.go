@@ -39,6 +39,14 @@ func Main(m *testing.M, options ...goleak.Option) {
 	os.Exit(0)
 }
 
+// AtEnd has Main call release after the last test of the package, last registered first. It is for what the tests of a
+// package share and only the first one starts.
+func AtEnd(tb testing.TB, release func()) {
+	tb.Helper()
+	needMain(tb)
+	releaseAtEnd(release)
+}
+
 // releaseAtEnd registers what Main has to release.
 func releaseAtEnd(release func()) {
 	shared.mu.Lock()

@@ -8,6 +8,7 @@
 #   systemd                 systemd-analyze checks the units there
 #   prometheus              promtool checks and tests the rules of deploy/prometheus
 #   prometheus-alertmanager a real one receives alerts
+#   chromium                test/browser opens the dashboard in it; Google Chrome does as well
 #
 # Only what is missing is installed, and only by root or where sudo asks for no password.
 # Otherwise the command to run is printed and the script fails: tests are never skipped.
@@ -32,10 +33,21 @@ have redis-server || missing+=(redis-server)
 have systemd-analyze || missing+=(systemd)
 have promtool || missing+=(prometheus)
 have prometheus-alertmanager || missing+=(prometheus-alertmanager)
+have chromium || have chromium-browser || have google-chrome || have google-chrome-stable || missing+=(chromium)
 for server in nginx caddy haproxy; do
 	have "$server" || [[ -x /usr/sbin/$server ]] || missing+=("$server")
 done
 [[ ${#missing[@]} -gt 0 ]] || exit 0
+
+# Ubuntu has no package of it but a snap, which needs snapd and so does not run in most containers.
+if [[ " ${missing[*]} " == *" chromium "* ]] && grep -qs '^ID=ubuntu' /etc/os-release; then
+	echo "missing for the tests: a Chromium. Install it with" >&2
+	echo "  sudo snap install chromium" >&2
+	echo "or, where there are no snaps, take Google Chrome:" >&2
+	echo "  curl -O https://dl.google.com/linux/direct/google-chrome-stable_current_amd64.deb" >&2
+	echo "  sudo apt-get install -y ./google-chrome-stable_current_amd64.deb" >&2
+	exit 1
+fi
 
 install="apt-get update && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends ${missing[*]}"
 
