@@ -149,7 +149,7 @@ func stepsOf(points []*adminpb.DomainPoint, from, to time.Time, step time.Durati
 }
 
 func ofDomain(f *adminpb.DomainFigures) outcomes {
-	return outcomes{Allowed: f.GetAllowed(), Refused: f.GetRefused()}
+	return outcomes{Allowed: f.GetAllowed(), Would: f.GetWouldRefuse(), Refused: f.GetRefused()}
 }
 
 // fleetSummary is how many sidecars are in which state, each by the worst state of its domains.
