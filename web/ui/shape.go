@@ -14,7 +14,7 @@ import (
 //go:embed all:templates
 var templates embed.FS
 
-// A shape is the template of a page: the layout, what pages share, and its own file, which defines "content" and its live
+// A shape is the template of a page: the layout, what pages share, and its own files, which define "content" and its live
 // parts. The name of a live part begins with "live-", and is the id of the element that it fills.
 type shape struct {
 	name string
@@ -22,7 +22,8 @@ type shape struct {
 	live []string
 }
 
-// shapes reads the templates: each file is a page, but for those that begin with "_", which all pages share.
+// shapes reads the templates: each file is a page, but for those that begin with "_", which all pages share, and those
+// named PAGE.PART.html, which are of one page too large for one file.
 func shapes() (map[string]*shape, error) {
 	base, err := template.New("").Funcs(words).ParseFS(templates, "templates/_*.html")
 	if err != nil {
@@ -35,14 +36,20 @@ func shapes() (map[string]*shape, error) {
 	all := map[string]*shape{}
 	for _, file := range files {
 		name := strings.TrimSuffix(path.Base(file), ".html")
-		if strings.HasPrefix(name, "_") {
+		if strings.HasPrefix(name, "_") || strings.Contains(name, ".") {
 			continue
 		}
 		tree, err := base.Clone()
 		if err != nil {
 			return nil, err
 		}
-		if tree, err = tree.ParseFS(templates, file); err != nil {
+		own := []string{file}
+		for _, other := range files {
+			if strings.HasPrefix(path.Base(other), name+".") && other != file {
+				own = append(own, other)
+			}
+		}
+		if tree, err = tree.ParseFS(templates, own...); err != nil {
 			return nil, err
 		}
 		s := &shape{name: name, tree: tree}

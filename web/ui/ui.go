@@ -61,6 +61,7 @@ func New(o Options) (*UI, error) {
 // routes are all that the dashboard answers.
 func (u *UI) routes() {
 	u.page("GET /{$}", "overview", u.overview)
+	u.page("GET /d/{domain}/r/{rule}", "rule", u.rule)
 
 	u.mux.HandleFunc("GET /static/{file...}", static)
 	u.mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) { u.Failed(w, r, errNoPage) })
