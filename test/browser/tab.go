@@ -51,6 +51,7 @@ func New(tb testing.TB, origin string) *Tab {
 	if _, err := chromedp.Call(ctx, audits.Enable, cdp.Empty{}); err != nil {
 		tb.Fatalf("open a tab: %v", err)
 	}
+	t.Light()
 	tb.Cleanup(func() {
 		// Also has all events heard that came before the answer.
 		text := t.try(`document.body?.innerText ?? ""`)
@@ -159,7 +160,11 @@ func (t *Tab) prefer(scheme string) {
 	t.tb.Helper()
 	t.do("prefer "+scheme, chromedp.Func(func(ctx context.Context, _ *chromedp.Target) error {
 		_, err := chromedp.Call(ctx, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{
-			Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}},
+			Features: []*emulation.MediaFeature{
+				{Name: "prefers-color-scheme", Value: scheme},
+				// So that no colour is half way to another one when a test looks.
+				{Name: "prefers-reduced-motion", Value: "reduce"},
+			},
 		})
 		return err
 	}))
