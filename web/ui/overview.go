@@ -1,6 +1,7 @@
 package ui
 
 import (
+	"cmp"
 	"context"
 	"html/template"
 	"slices"
@@ -68,6 +69,7 @@ func (u *UI) overview(ctx context.Context, r *request) (view, error) {
 	group.Go(func() error {
 		resp, err := u.api.ListAlerts(running, &adminpb.ListAlertsRequest{})
 		page.Alerts = resp.GetAlerts()
+		slices.SortStableFunc(page.Alerts, func(a, b *adminpb.Alert) int { return cmp.Compare(b.GetSeverity(), a.GetSeverity()) }) // page, then info
 		return err
 	})
 	group.Go(func() error {
