@@ -26,6 +26,8 @@ type rulePage struct {
 	Tab                string
 	Tabs               []tab
 
+	Traffic    *trafficTab
+	Shadow     *shadowTab
 	RolloutTab *rolloutTab
 }
 
@@ -67,6 +69,10 @@ func (u *UI) rule(ctx context.Context, r *request) (view, error) {
 // ruleTab is what fills a tab.
 func (u *UI) ruleTab(name string) func(ctx context.Context, r *request, page *rulePage) error {
 	switch name {
+	case "traffic":
+		return u.trafficTab
+	case "shadow":
+		return u.shadowTab
 	case "rollout":
 		return u.rolloutTab
 	}
@@ -138,6 +144,9 @@ func versionOf(v *adminpb.Version) *version {
 	made.Spec, made.Summary = &spec, rules.Summary(&spec)
 	return made
 }
+
+// Ranges lead to the same tab with another range.
+func (p *rulePage) Ranges() []tab { return p.Span.choices(p.Path, p.Tab) }
 
 // Newest is the candidate, or else the stable.
 func (p *rulePage) Newest() *version {

@@ -78,8 +78,8 @@ func (s span) keep(q url.Values) {
 	}
 }
 
-// Choices lead to the page as it is with another range.
-func (s span) Choices(path, tabName string) []tab {
+// choices lead to a tab of a page with another range.
+func (s span) choices(path, tabName string) []tab {
 	list := make([]tab, len(ranges))
 	for i, r := range ranges {
 		q := url.Values{"tab": {tabName}}
