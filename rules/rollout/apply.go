@@ -22,8 +22,7 @@ type Proposal struct {
 	Prune     bool // delete rules that are not named, and settings
 	Enforce   bool // in force at once, without shadow
 	Confirmed bool // ten times more or less is meant
-	Dry       bool // only say what would be done
-	Asked     bool // with Dry: nobody attempts it, so what refuses it leaves no record
+	Dry       bool // only say what would be done, as part of an attempt: see [Why] for a question
 }
 
 // Apply makes the specs the newest of their rules in the domain: see [Apply] for what becomes of each. Rules and
@@ -32,7 +31,7 @@ type Proposal struct {
 //
 // An editor may apply to shadow. What takes effect at once (settings, pruning, enforcing) needs an operator.
 func (s *Service) Apply(ctx context.Context, domain string, proposal Proposal, why Why) (Outcome, error) {
-	in := intent{domain: domain, action: ActionApply, target: domain, why: why, needs: access.Editor, dry: proposal.Dry, asked: proposal.Dry && proposal.Asked}
+	in := intent{domain: domain, action: ActionApply, target: domain, why: why, needs: access.Editor, dry: proposal.Dry}
 	return s.commit(ctx, in, func(ctx context.Context, tx Tx) (*plan, error) {
 		p := &plan{note: "every rule already says this", warnings: map[string][]string{}}
 		standing, err := s.planRules(ctx, tx, p, domain, &proposal, why)

@@ -37,6 +37,8 @@ type Why struct {
 	// Base is the revision that whoever asks has looked at; 0: whatever stands. When what the change names was touched
 	// after it, the change is a conflict.
 	Base int64
+	// Dry only asks what the change would do: nothing is stored, and what refuses it leaves no record, for nobody attempts it.
+	Dry bool
 }
 
 func (w Why) actor() Actor { return Actor{Name: w.Who.Name, Verified: w.Who.Verified} }
@@ -46,6 +48,8 @@ type Step struct {
 	Rule          string // "domain/name", or the domain
 	Before, After string // the states in words; Before is "" for what is new
 	Warnings      []string
+	// Stable and Candidate are the numbers of the versions that the rule has after it; 0: none.
+	Stable, Candidate int64
 }
 
 // Outcome is the result of a change.
@@ -88,8 +92,7 @@ type intent struct {
 	target string
 	why    Why
 	needs  access.Role
-	dry    bool // only say what it would do
-	asked  bool // nobody attempts it
+	dry    bool // part of an attempt: only say what it would do
 }
 
 // commit runs decide in a ledger transaction, and stores what it planned. Every refusal of an attempt is recorded.
@@ -100,9 +103,6 @@ func (s *Service) commit(ctx context.Context, in intent, decide func(context.Con
 			what = string(in.action)
 		}
 		err = fmt.Errorf("%s: %w", what, err)
-		if in.asked {
-			return err
-		}
 		return s.Refused(ctx, in.domain, in.action, in.target, in.why, err)
 	}
 	if err := in.why.Who.May(in.needs, in.domain); err != nil {
@@ -130,7 +130,7 @@ func (s *Service) commit(ctx context.Context, in intent, decide func(context.Con
 			return nil, err
 		}
 		out.Steps = p.steps(in.domain, s.now())
-		if in.dry {
+		if in.dry || in.why.Dry {
 			out.Note = "nothing was stored: this only says what would be done"
 			return nil, nil
 		}
@@ -234,10 +234,10 @@ func (s *Service) standing(ctx context.Context, tx Tx, domain, name string) (Sta
 // maxRefusal bounds what a record keeps of a refusal's text.
 const maxRefusal = 4096
 
-// Refused records an attempt that was refused, and returns why. What failed for another reason (the database is away, the
+// Refused records an attempt that was refused, and returns why. A dry run is no attempt. What failed for another reason (the database is away, the
 // caller gave up) is no refusal, and is returned as it is.
 func (s *Service) Refused(ctx context.Context, domain string, action Action, target string, why Why, refusal error) error {
-	if !errors.Is(refusal, rules.ErrInvalid) && !errors.Is(refusal, rules.ErrConflict) && !errors.Is(refusal, rules.ErrGuarded) &&
+	if why.Dry || !errors.Is(refusal, rules.ErrInvalid) && !errors.Is(refusal, rules.ErrConflict) && !errors.Is(refusal, rules.ErrGuarded) &&
 		!errors.Is(refusal, rules.ErrNotFound) && !errors.Is(refusal, rules.ErrForbidden) {
 		return refusal
 	}

@@ -29,7 +29,10 @@ func (p *plan) steps(domain string, at time.Time) []Step {
 	for i := range p.after {
 		now := &p.after[i]
 		old := was[now.UID]
-		step := Step{Rule: now.ID(), After: now.State() + planWords(old, now) + overrideWords(old, now), Warnings: p.warnings[now.Name]}
+		step := Step{
+			Rule: now.ID(), After: now.State() + planWords(old, now) + overrideWords(old, now), Warnings: p.warnings[now.Name],
+			Stable: number(now.Stable), Candidate: number(now.Candidate),
+		}
 		if old != nil {
 			step.Before = old.State()
 			step.Warnings = append(step.Warnings, compared(old, now)...)

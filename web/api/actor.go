@@ -45,7 +45,7 @@ func claimed(ctx context.Context) string {
 
 // why takes a change's reason off the wire.
 func why(ctx context.Context, w *adminpb.Why) (rollout.Why, error) {
-	out := rollout.Why{Who: identity(ctx), Message: w.GetMessage(), Base: w.GetExpectRevision()}
+	out := rollout.Why{Who: identity(ctx), Message: w.GetMessage(), Base: w.GetExpectRevision(), Dry: w.GetDryRun()}
 	if len(out.Message) > maxMessage {
 		return rollout.Why{}, fmt.Errorf("%w: the message has %d bytes; at most %d are kept", rules.ErrInvalid, len(out.Message), maxMessage)
 	}

@@ -81,9 +81,9 @@ func TestApplyMakesOneOutcomeForEachDomain(t *testing.T) {
 	got := apply(t, s, file("1", "b", "x", "1/s"), file("2", "a", "x", "1/s"), file("3", "b", "y", "9/s"))
 	want := &adminpb.ApplyResponse{Outcomes: []*adminpb.Outcome{
 		{Domain: "b", Revision: 1, Steps: []*adminpb.Step{
-			{Rule: "b/x", After: "v1 in shadow with no stable version"}, {Rule: "b/y", After: "v1 in shadow with no stable version"},
+			{Rule: "b/x", After: "v1 in shadow with no stable version", Candidate: 1}, {Rule: "b/y", After: "v1 in shadow with no stable version", Candidate: 1},
 		}},
-		{Domain: "a", Revision: 2, Steps: []*adminpb.Step{{Rule: "a/x", After: "v1 in shadow with no stable version"}}},
+		{Domain: "a", Revision: 2, Steps: []*adminpb.Step{{Rule: "a/x", After: "v1 in shadow with no stable version", Candidate: 1}}},
 	}}
 	if diff := cmp.Diff(want, got, protocmp.Transform()); diff != "" {
 		t.Errorf("-want +got\n%s", diff)
@@ -223,7 +223,7 @@ func TestPromoteAndRollbackSayWhatBecameOfTheRule(t *testing.T) {
 	s, _ := setup(t)
 	apply(t, s, file("f", "a", "x", "1/s"))
 	want := &adminpb.Outcome{Domain: "a", Revision: 2, Steps: []*adminpb.Step{{
-		Rule: "a/x", Before: "v1 in shadow with no stable version", After: "v1 at 25% with no stable version",
+		Rule: "a/x", Before: "v1 in shadow with no stable version", Candidate: 1, After: "v1 at 25% with no stable version",
 	}}}
 	if diff := cmp.Diff(want, promote(t, s, "a", "x", 2500), protocmp.Transform()); diff != "" {
 		t.Errorf("promote: -want +got\n%s", diff)
@@ -233,7 +233,7 @@ func TestPromoteAndRollbackSayWhatBecameOfTheRule(t *testing.T) {
 		t.Fatal(err)
 	}
 	want = &adminpb.Outcome{Domain: "a", Revision: 3, Steps: []*adminpb.Step{{
-		Rule: "a/x", Before: "v1 at 25% with no stable version", After: "v1 in shadow with no stable version",
+		Rule: "a/x", Before: "v1 at 25% with no stable version", Candidate: 1, After: "v1 in shadow with no stable version",
 	}}}
 	if diff := cmp.Diff(want, resp.GetOutcome(), protocmp.Transform()); diff != "" {
 		t.Errorf("rollback: -want +got\n%s", diff)

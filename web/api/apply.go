@@ -22,19 +22,17 @@ func (s *Server) Apply(ctx context.Context, req *adminpb.ApplyRequest) (*adminpb
 	if err != nil {
 		return nil, fmt.Errorf("apply: %w", err)
 	}
+	reason.Dry = reason.Dry || req.GetDryRun()
 	sets, err := decode(req.GetFiles())
-	switch {
-	case err != nil && req.GetDryRun():
-		return nil, err
-	case err != nil:
+	if err != nil {
 		return nil, s.service.Refused(ctx, "", rollout.ActionApply, fileNames(req.GetFiles()), reason, err)
 	}
-	if len(sets) > 1 && !req.GetDryRun() {
+	if len(sets) > 1 && !reason.Dry {
 		if _, err := s.applyAll(ctx, sets, req, reason, true); err != nil {
 			return nil, err
 		}
 	}
-	return s.applyAll(ctx, sets, req, reason, req.GetDryRun())
+	return s.applyAll(ctx, sets, req, reason, reason.Dry)
 }
 
 func (s *Server) applyAll(ctx context.Context, sets []rulefile.RuleSet, req *adminpb.ApplyRequest, why rollout.Why, dry bool) (*adminpb.ApplyResponse, error) {
@@ -46,9 +44,8 @@ func (s *Server) applyAll(ctx context.Context, sets []rulefile.RuleSet, req *adm
 		out, err := s.service.Apply(ctx, set.Domain, rollout.Proposal{
 			Rules: set.Named(), Shard: set.Shard, Exempt: set.Exempt,
 			Replace: req.GetReplace(), Again: req.GetAgain(), Prune: req.GetPrune(), Enforce: req.GetEnforce(),
-			Confirmed: req.GetConfirmed() || req.GetDryRun(), // who asks what would be done is warned, not stopped
+			Confirmed: req.GetConfirmed() || why.Dry, // who asks what would be done is warned, not stopped
 			Dry:       dry,
-			Asked:     req.GetDryRun(),
 		}, why)
 		switch {
 		case err != nil && dry:

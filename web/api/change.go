@@ -170,7 +170,7 @@ func (s *Server) DeleteOverride(ctx context.Context, req *adminpb.DeleteOverride
 func outcomeMessage(domain string, out rollout.Outcome) *adminpb.Outcome {
 	m := &adminpb.Outcome{Domain: domain, Revision: out.Revision, Note: out.Note, Steps: make([]*adminpb.Step, len(out.Steps))}
 	for i, step := range out.Steps {
-		m.Steps[i] = &adminpb.Step{Rule: step.Rule, Before: step.Before, After: step.After, Warnings: step.Warnings}
+		m.Steps[i] = &adminpb.Step{Rule: step.Rule, Before: step.Before, After: step.After, Warnings: step.Warnings, Stable: step.Stable, Candidate: step.Candidate}
 	}
 	return m
 }

@@ -73,6 +73,43 @@ func TestDryRunStoresNothing(t *testing.T) {
 	}
 }
 
+func TestDryRunOfAnyChangeSaysWhatItWouldDo(t *testing.T) {
+	t.Parallel()
+	s, m := setup(t)
+	apply(t, s, file("f", "a", "x", "1/s")) // revision 1
+	promote(t, s, "a", "x", 10_000)         // revision 2
+	apply(t, s, file("f", "a", "x", "2/s")) // revision 3
+	before, dry := len(trail(t, m)), &adminpb.Why{DryRun: true}
+	said := func(out *adminpb.Outcome, err error) *adminpb.Step {
+		t.Helper()
+		if err != nil || out.GetRevision() != 0 || len(out.GetSteps()) != 1 {
+			t.Fatalf("got %v, %v; want one step, and no revision", out, err)
+		}
+		return out.GetSteps()[0]
+	}
+	promoted, err := s.Promote(anybody(t), &adminpb.PromoteRequest{Domain: "a", Rule: "x", To: 1000, Why: dry})
+	if step := said(promoted.GetOutcome(), err); step.GetAfter() != "v2 at 10% beside stable v1" || step.GetStable() != 1 || step.GetCandidate() != 2 {
+		t.Errorf("a promotion would lead to %v", step)
+	}
+	back, err := s.Rollback(anybody(t), &adminpb.RollbackRequest{Domain: "a", Rule: "x", Why: dry})
+	if step := said(back.GetOutcome(), err); step.GetStable() != 1 || step.GetCandidate() != 0 {
+		t.Errorf("a rollback would lead to %v", step)
+	}
+	frozen, err := s.Freeze(anybody(t), &adminpb.FreezeRequest{Domain: "a", For: durationpb.New(time.Minute), Why: dry})
+	if step := said(frozen.GetOutcome(), err); !strings.HasPrefix(step.GetAfter(), "frozen until ") {
+		t.Errorf("a freeze would lead to %v", step)
+	}
+	if _, err := s.Rollback(anybody(t), &adminpb.RollbackRequest{Domain: "a", Rule: "x", To: 2, Why: dry}); !errors.Is(err, rules.ErrConflict) {
+		t.Errorf("a rollback to what was never in force: %v", err)
+	}
+	if _, err := s.Promote(anybody(t), &adminpb.PromoteRequest{Domain: "a", Rule: "x", To: 1000, ForceGate: true, Why: dry}); !errors.Is(err, rules.ErrInvalid) {
+		t.Errorf("by force without a message: %v", err)
+	}
+	if list := trail(t, m); len(list) != before {
+		t.Errorf("the trail has %d records; it had %d", len(list), before)
+	}
+}
+
 func TestStaleBaseIsAConflict(t *testing.T) {
 	t.Parallel()
 	s, _ := setup(t)

@@ -36,8 +36,11 @@ type Why struct {
 	// The revision that the caller has looked at; 0: whatever stands. When what the change names was touched after it, the
 	// change is a conflict.
 	ExpectRevision int64 `protobuf:"varint,2,opt,name=expect_revision,json=expectRevision,proto3" json:"expect_revision,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// Only say what the change would do, and what refuses it. Nothing is stored, and no attempt recorded, but one without
+	// the role.
+	DryRun        bool `protobuf:"varint,3,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Why) Reset() {
@@ -82,6 +85,13 @@ func (x *Why) GetExpectRevision() int64 {
 		return x.ExpectRevision
 	}
 	return 0
+}
+
+func (x *Why) GetDryRun() bool {
+	if x != nil {
+		return x.DryRun
+	}
+	return false
 }
 
 type WhoAmIRequest struct {
@@ -516,7 +526,10 @@ type Step struct {
 	Before string `protobuf:"bytes,2,opt,name=before,proto3" json:"before,omitempty"`
 	After  string `protobuf:"bytes,3,opt,name=after,proto3" json:"after,omitempty"`
 	// What is unusual about it, such as "warning HG0209: limits[0].rate: …".
-	Warnings      []string `protobuf:"bytes,4,rep,name=warnings,proto3" json:"warnings,omitempty"`
+	Warnings []string `protobuf:"bytes,4,rep,name=warnings,proto3" json:"warnings,omitempty"`
+	// The versions that the rule has after it; 0: none.
+	Stable        int64 `protobuf:"varint,5,opt,name=stable,proto3" json:"stable,omitempty"`
+	Candidate     int64 `protobuf:"varint,6,opt,name=candidate,proto3" json:"candidate,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -577,6 +590,20 @@ func (x *Step) GetWarnings() []string {
 		return x.Warnings
 	}
 	return nil
+}
+
+func (x *Step) GetStable() int64 {
+	if x != nil {
+		return x.Stable
+	}
+	return 0
+}
+
+func (x *Step) GetCandidate() int64 {
+	if x != nil {
+		return x.Candidate
+	}
+	return 0
 }
 
 type PromoteRequest struct {
@@ -7456,10 +7483,11 @@ var File_web_api_adminpb_admin_proto protoreflect.FileDescriptor
 
 const file_web_api_adminpb_admin_proto_rawDesc = "" +
 	"\n" +
-	"\x1bweb/api/adminpb/admin.proto\x12\x11headgate.admin.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"H\n" +
+	"\x1bweb/api/adminpb/admin.proto\x12\x11headgate.admin.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"a\n" +
 	"\x03Why\x12\x18\n" +
 	"\amessage\x18\x01 \x01(\tR\amessage\x12'\n" +
-	"\x0fexpect_revision\x18\x02 \x01(\x03R\x0eexpectRevision\"\x0f\n" +
+	"\x0fexpect_revision\x18\x02 \x01(\x03R\x0eexpectRevision\x12\x17\n" +
+	"\adry_run\x18\x03 \x01(\bR\x06dryRun\"\x0f\n" +
 	"\rWhoAmIRequest\"\xa4\x02\n" +
 	"\x0eWhoAmIResponse\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
@@ -7489,12 +7517,14 @@ const file_web_api_adminpb_admin_proto_rawDesc = "" +
 	"\x06domain\x18\x01 \x01(\tR\x06domain\x12\x1a\n" +
 	"\brevision\x18\x02 \x01(\x03R\brevision\x12-\n" +
 	"\x05steps\x18\x03 \x03(\v2\x17.headgate.admin.v1.StepR\x05steps\x12\x12\n" +
-	"\x04note\x18\x04 \x01(\tR\x04note\"d\n" +
+	"\x04note\x18\x04 \x01(\tR\x04note\"\x9a\x01\n" +
 	"\x04Step\x12\x12\n" +
 	"\x04rule\x18\x01 \x01(\tR\x04rule\x12\x16\n" +
 	"\x06before\x18\x02 \x01(\tR\x06before\x12\x14\n" +
 	"\x05after\x18\x03 \x01(\tR\x05after\x12\x1a\n" +
-	"\bwarnings\x18\x04 \x03(\tR\bwarnings\"\xec\x01\n" +
+	"\bwarnings\x18\x04 \x03(\tR\bwarnings\x12\x16\n" +
+	"\x06stable\x18\x05 \x01(\x03R\x06stable\x12\x1c\n" +
+	"\tcandidate\x18\x06 \x01(\x03R\tcandidate\"\xec\x01\n" +
 	"\x0ePromoteRequest\x12\x16\n" +
 	"\x06domain\x18\x01 \x01(\tR\x06domain\x12\x12\n" +
 	"\x04rule\x18\x02 \x01(\tR\x04rule\x12\x0e\n" +
