@@ -221,6 +221,12 @@ func (s *Service) DeleteOverride(ctx context.Context, domain, name string, value
 	return s.onKey(ctx, in, name, values, func(key rules.OverrideKey) Operation { return DeleteOverride{Key: key, Limit: limit} })
 }
 
+// DeleteOverrideOf is DeleteOverride for who knows the hash of the key, and not its values.
+func (s *Service) DeleteOverrideOf(ctx context.Context, domain, name string, key rules.OverrideKey, limit string, why Why) (Outcome, error) {
+	in := intent{domain: domain, action: ActionDeleteOverride, why: why, needs: access.Operator}
+	return s.onRule(ctx, in, name, DeleteOverride{Key: key, Limit: limit})
+}
+
 func (s *Service) onKey(ctx context.Context, in intent, name string, values []string, op func(rules.OverrideKey) Operation) (Outcome, error) {
 	in.needs = access.Operator
 	return s.onRuleWith(ctx, in, name, func(ctx context.Context, tx Tx, was *Standing) (Operation, error) {

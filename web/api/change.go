@@ -162,7 +162,14 @@ func (s *Server) SetOverride(ctx context.Context, req *adminpb.SetOverrideReques
 // DeleteOverride ends the overrides of one key of a rule.
 func (s *Server) DeleteOverride(ctx context.Context, req *adminpb.DeleteOverrideRequest) (*adminpb.DeleteOverrideResponse, error) {
 	out, err := onRule(ctx, "override", req, func(ctx context.Context, why rollout.Why) (rollout.Outcome, error) {
-		return s.service.DeleteOverride(ctx, req.GetDomain(), req.GetRule(), req.GetKey(), req.GetLimit(), why)
+		if req.GetId() == "" {
+			return s.service.DeleteOverride(ctx, req.GetDomain(), req.GetRule(), req.GetKey(), req.GetLimit(), why)
+		}
+		var key rules.OverrideKey
+		if err := key.UnmarshalText([]byte(req.GetId())); err != nil || len(req.GetKey()) > 0 {
+			return rollout.Outcome{}, fmt.Errorf("override %s/%s: %w: id is the hash of a key as overrides show it, and stands in place of the key", req.GetDomain(), req.GetRule(), rules.ErrInvalid)
+		}
+		return s.service.DeleteOverrideOf(ctx, req.GetDomain(), req.GetRule(), key, req.GetLimit(), why)
 	})
 	return &adminpb.DeleteOverrideResponse{Outcome: out}, err
 }

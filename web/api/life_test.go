@@ -336,6 +336,30 @@ func TestOverrideHoldsNoKey(t *testing.T) {
 	}
 }
 
+func TestOverrideIsDeletedByTheHashThatListsShow(t *testing.T) {
+	t.Parallel()
+	s, _ := setup(t)
+	apply(t, s, file("f", "a", "x", "10/s"))
+	if _, err := s.SetOverride(anybody(t), &adminpb.SetOverrideRequest{
+		Domain: "a", Rule: "x", Key: []string{"192.0.2.77"}, Rate: "50/s", Until: timestamppb.New(time.Now().Add(time.Hour)),
+	}); err != nil {
+		t.Fatal(err)
+	}
+	list, err := s.ListOverrides(anybody(t), &adminpb.ListOverridesRequest{Domain: "a", Rule: "x"})
+	if err != nil || len(list.GetOverrides()) != 1 {
+		t.Fatal(list, err)
+	}
+	for _, id := range []string{"192.0.2.77", "1f2e"} {
+		if _, err := s.DeleteOverride(anybody(t), &adminpb.DeleteOverrideRequest{Domain: "a", Rule: "x", Id: id}); !errors.Is(err, rules.ErrInvalid) || strings.Contains(err.Error(), id) {
+			t.Errorf("what is no hash: %v", err)
+		}
+	}
+	resp, err := s.DeleteOverride(anybody(t), &adminpb.DeleteOverrideRequest{Domain: "a", Rule: "x", Id: list.GetOverrides()[0].GetKey()})
+	if err != nil || resp.GetOutcome().GetRevision() == 0 {
+		t.Errorf("by its hash: %v, %v", resp, err)
+	}
+}
+
 func TestHistoryHasDeletionRestoreAndFreeze(t *testing.T) {
 	t.Parallel()
 	s, _ := setup(t)

@@ -1579,8 +1579,10 @@ type DeleteOverrideRequest struct {
 	Rule   string                 `protobuf:"bytes,2,opt,name=rule,proto3" json:"rule,omitempty"`
 	Key    []string               `protobuf:"bytes,3,rep,name=key,proto3" json:"key,omitempty"`
 	// "" for all limits.
-	Limit         string `protobuf:"bytes,4,opt,name=limit,proto3" json:"limit,omitempty"`
-	Why           *Why   `protobuf:"bytes,5,opt,name=why,proto3" json:"why,omitempty"`
+	Limit string `protobuf:"bytes,4,opt,name=limit,proto3" json:"limit,omitempty"`
+	Why   *Why   `protobuf:"bytes,5,opt,name=why,proto3" json:"why,omitempty"`
+	// In place of the key: the hash that an override shows.
+	Id            string `protobuf:"bytes,6,opt,name=id,proto3" json:"id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1648,6 +1650,13 @@ func (x *DeleteOverrideRequest) GetWhy() *Why {
 		return x.Why
 	}
 	return nil
+}
+
+func (x *DeleteOverrideRequest) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
 }
 
 type DeleteOverrideResponse struct {
@@ -7589,13 +7598,14 @@ const file_web_api_adminpb_admin_proto_rawDesc = "" +
 	"\tconfirmed\x18\a \x01(\bR\tconfirmed\x12(\n" +
 	"\x03why\x18\b \x01(\v2\x16.headgate.admin.v1.WhyR\x03why\"K\n" +
 	"\x13SetOverrideResponse\x124\n" +
-	"\aoutcome\x18\x01 \x01(\v2\x1a.headgate.admin.v1.OutcomeR\aoutcome\"\x95\x01\n" +
+	"\aoutcome\x18\x01 \x01(\v2\x1a.headgate.admin.v1.OutcomeR\aoutcome\"\xa5\x01\n" +
 	"\x15DeleteOverrideRequest\x12\x16\n" +
 	"\x06domain\x18\x01 \x01(\tR\x06domain\x12\x12\n" +
 	"\x04rule\x18\x02 \x01(\tR\x04rule\x12\x10\n" +
 	"\x03key\x18\x03 \x03(\tR\x03key\x12\x14\n" +
 	"\x05limit\x18\x04 \x01(\tR\x05limit\x12(\n" +
-	"\x03why\x18\x05 \x01(\v2\x16.headgate.admin.v1.WhyR\x03why\"N\n" +
+	"\x03why\x18\x05 \x01(\v2\x16.headgate.admin.v1.WhyR\x03why\x12\x0e\n" +
+	"\x02id\x18\x06 \x01(\tR\x02id\"N\n" +
 	"\x16DeleteOverrideResponse\x124\n" +
 	"\aoutcome\x18\x01 \x01(\v2\x1a.headgate.admin.v1.OutcomeR\aoutcome\"*\n" +
 	"\x10ListRulesRequest\x12\x16\n" +
