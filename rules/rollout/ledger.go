@@ -107,8 +107,12 @@ type AuditQuery struct {
 	// Target is "domain/name" for the records about one rule: those that name it as their target, and those whose detail
 	// has a line about it, since an apply or the rollback of a domain is about many. "": all.
 	Target string
-	Before int64 // only records with a smaller number; 0: from the newest
-	Limit  int   // at most that many
+	Actor  string    // by the whole name; "": whoever it was
+	Action Action    // "": whatever it was
+	From   time.Time // only records of this time or later; zero: from the first on
+	To     time.Time // only records before this time; zero: up to now
+	Before int64     // only records with a smaller number; 0: from the newest
+	Limit  int       // at most that many
 }
 
 // Head is the end of a ledger.

@@ -71,13 +71,27 @@ func (s *Store) Audit(ctx context.Context, query rollout.AuditQuery) ([]rollout.
 		before = math.MaxInt64
 	}
 	args := []any{before, max(query.Limit, 0)}
+	where := func(condition string, value any) {
+		args = append(args, value)
+		statement += fmt.Sprintf(` AND `+condition, len(args))
+	}
 	if query.Domain != "" {
-		args = append(args, query.Domain)
-		statement += fmt.Sprintf(` AND domain = $%d`, len(args))
+		where(`domain = $%d`, query.Domain)
 	}
 	if query.Target != "" {
-		args = append(args, query.Target)
-		statement += fmt.Sprintf(` AND (target = $%[1]d OR position(chr(10) || $%[1]d || ': ' IN chr(10) || detail) > 0)`, len(args))
+		where(`(target = $%[1]d OR position(chr(10) || $%[1]d || ': ' IN chr(10) || detail) > 0)`, query.Target)
+	}
+	if query.Actor != "" {
+		where(`actor = $%d`, storage.Text(query.Actor))
+	}
+	if query.Action != "" {
+		where(`action = $%d`, storage.Text(string(query.Action)))
+	}
+	if !query.From.IsZero() {
+		where(`at >= $%d`, query.From)
+	}
+	if !query.To.IsZero() {
+		where(`at < $%d`, query.To)
 	}
 	rows, err := s.pool.Query(ctx, statement+` ORDER BY number DESC LIMIT $2`, args...)
 	if err != nil {

@@ -22,6 +22,7 @@ func auditIsNewestFirst(t *testing.T, f *fixture) {
 	refusal := note(rollout.ActionApply, "api/plan")
 	refusal.Domain, refusal.Refused = "api", "no"
 	several := note(rollout.ActionApply, "api")
+	several.Time, several.Actor.Name = at.Add(time.Hour), "zoë"
 	several.Domain, several.Detail = "api", "api/plans: new -> v1\napi/login: v1 -> v2"
 	if err := f.store.Note(t.Context(), several, ""); err != nil {
 		t.Fatal(err)
@@ -47,6 +48,15 @@ func auditIsNewestFirst(t *testing.T, f *fixture) {
 		{rollout.AuditQuery{Target: "pi/login", Limit: 10}, nil},
 		{rollout.AuditQuery{Target: "web", Limit: 10}, []int64{2}},
 		{rollout.AuditQuery{Target: "web", Domain: "api", Limit: 10}, nil},
+		{rollout.AuditQuery{Actor: "zoë", Limit: 10}, []int64{4}},
+		{rollout.AuditQuery{Actor: "zo", Limit: 10}, nil},
+		{rollout.AuditQuery{Actor: "zoë\x00", Limit: 10}, nil},
+		{rollout.AuditQuery{Action: rollout.ActionPromote, Limit: 10}, []int64{3}},
+		{rollout.AuditQuery{Action: rollout.ActionApply, Domain: "api", Before: 5, Limit: 10}, []int64{4, 1}},
+		{rollout.AuditQuery{From: at.Add(time.Hour), Limit: 10}, []int64{4}},
+		{rollout.AuditQuery{From: at.Add(time.Hour + time.Microsecond), Limit: 10}, nil},
+		{rollout.AuditQuery{To: at.Add(time.Hour), Limit: 10}, []int64{5, 3, 2, 1}},
+		{rollout.AuditQuery{From: at, To: at, Limit: 10}, nil},
 		{rollout.AuditQuery{}, nil},
 		{rollout.AuditQuery{Limit: -1}, nil},
 	} {

@@ -448,3 +448,28 @@ func TestCredentialsAreShownOnceAndRevoked(t *testing.T) {
 		}
 	}
 }
+
+func TestListAuditFilters(t *testing.T) {
+	t.Parallel()
+	s, _ := setup(t)
+	apply(t, s, file("1", "a", "x", "1/s"))
+	promote(t, s, "a", "x", 1000)
+	for _, c := range []struct {
+		req  *adminpb.ListAuditRequest
+		want int
+	}{
+		{&adminpb.ListAuditRequest{}, 2},
+		{&adminpb.ListAuditRequest{Action: "promote"}, 1},
+		{&adminpb.ListAuditRequest{Actor: "nobody of this name"}, 0},
+		{&adminpb.ListAuditRequest{From: timestamppb.New(time.Now().Add(time.Hour))}, 0},
+		{&adminpb.ListAuditRequest{To: timestamppb.New(time.Now().Add(time.Hour))}, 2},
+	} {
+		resp, err := s.ListAudit(anybody(t), c.req)
+		if err != nil || len(resp.GetRecords()) != c.want {
+			t.Errorf("%v: %d records, %v; want %d", c.req, len(resp.GetRecords()), err, c.want)
+		}
+	}
+	if _, err := s.ListAudit(anybody(t), &adminpb.ListAuditRequest{To: &timestamppb.Timestamp{Nanos: -1}}); !errors.Is(err, rules.ErrInvalid) {
+		t.Errorf("a time that is none: %v", err)
+	}
+}

@@ -229,6 +229,11 @@ func (s *Server) ListAudit(ctx context.Context, req *adminpb.ListAuditRequest) (
 	if err := identity(ctx).May(access.Viewer, req.GetDomain()); err != nil {
 		return nil, fmt.Errorf("list the audit trail: %w", err)
 	}
+	for name, t := range map[string]*timestamppb.Timestamp{"from": req.GetFrom(), "to": req.GetTo()} {
+		if t != nil && !t.IsValid() {
+			return nil, fmt.Errorf("list the audit trail: %w: %s is no time", rules.ErrInvalid, name)
+		}
+	}
 	limit := int(req.GetLimit())
 	if limit <= 0 {
 		limit = someRecords
@@ -239,7 +244,8 @@ func (s *Server) ListAudit(ctx context.Context, req *adminpb.ListAuditRequest) (
 		return nil, fmt.Errorf("list the audit trail: %w", err)
 	}
 	list, err := s.service.Audit(ctx, rollout.AuditQuery{
-		Domain: req.GetDomain(), Target: req.GetTarget(), Before: req.GetBefore(), Limit: min(limit, maxRecords),
+		Domain: req.GetDomain(), Target: req.GetTarget(), Actor: req.GetActor(), Action: rollout.Action(req.GetAction()),
+		From: orZero(req.GetFrom()), To: orZero(req.GetTo()), Before: req.GetBefore(), Limit: min(limit, maxRecords),
 	})
 	if err != nil {
 		return nil, fmt.Errorf("list the audit trail: %w", err)

@@ -304,14 +304,21 @@ func (m *Memory) Audit(ctx context.Context, query rollout.AuditQuery) ([]rollout
 			if len(list) >= query.Limit {
 				break
 			}
-			if (query.Domain == "" || r.Domain == query.Domain) && (query.Target == "" || r.Target == query.Target || strings.Contains("\n"+r.Detail, "\n"+query.Target+": ")) &&
-				(query.Before == 0 || r.Number < query.Before) {
+			if asked(&query, &r) {
 				r.Before, r.After = slices.Clone(r.Before), slices.Clone(r.After)
 				list = append(list, r)
 			}
 		}
 		return list, nil
 	})
+}
+
+func asked(q *rollout.AuditQuery, r *rollout.Record) bool {
+	return (q.Domain == "" || r.Domain == q.Domain) &&
+		(q.Target == "" || r.Target == q.Target || strings.Contains("\n"+r.Detail, "\n"+q.Target+": ")) &&
+		(q.Actor == "" || r.Actor.Name == q.Actor) && (q.Action == "" || r.Action == q.Action) &&
+		!r.Time.Before(q.From) && (q.To.IsZero() || r.Time.Before(q.To)) &&
+		(q.Before == 0 || r.Number < q.Before)
 }
 
 // Head is part of rollout.Ledger.
