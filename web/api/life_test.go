@@ -3,10 +3,12 @@ package api_test
 import (
 	"errors"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
@@ -471,5 +473,38 @@ func TestListAuditFilters(t *testing.T) {
 	}
 	if _, err := s.ListAudit(anybody(t), &adminpb.ListAuditRequest{To: &timestamppb.Timestamp{Nanos: -1}}); !errors.Is(err, rules.ErrInvalid) {
 		t.Errorf("a time that is none: %v", err)
+	}
+}
+
+func TestListOverridesSaysWhoMadeThem(t *testing.T) {
+	t.Parallel()
+	s, _ := setup(t)
+	apply(t, s, file("1", "a", "x", "60/min"), file("2", "b", "y", "60/min"))
+	until := timestamppb.New(time.Now().Add(time.Hour).Truncate(time.Second))
+	for i, key := range []string{"10.0.0.1", "10.0.0.2"} {
+		_, err := s.SetOverride(anybody(t), &adminpb.SetOverrideRequest{
+			Domain: "a", Rule: "x", Key: []string{key}, Rate: "120/min", Until: until, Why: &adminpb.Why{Message: "for " + key},
+		})
+		if err != nil {
+			t.Fatalf("override %d: %v", i, err)
+		}
+	}
+	resp, err := s.ListOverrides(anybody(t), &adminpb.ListOverridesRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var said []string
+	for _, o := range resp.GetOverrides() {
+		if o.GetRule() != "a/x" || o.GetActor() == "" || o.GetMade() == nil {
+			t.Errorf("got %v, want one of a/x, with who made it when", o)
+		}
+		said = append(said, o.GetMessage())
+	}
+	slices.Sort(said)
+	if diff := cmp.Diff([]string{"for 10.0.0.1", "for 10.0.0.2"}, said); diff != "" {
+		t.Errorf("messages: -want +got\n%s", diff)
+	}
+	if _, err := s.ListOverrides(anybody(t), &adminpb.ListOverridesRequest{Key: []string{"10.0.0.1"}}); !errors.Is(err, rules.ErrInvalid) {
+		t.Errorf("a key of no rule: %v", err)
 	}
 }

@@ -120,41 +120,6 @@ func (s *Server) ListDomains(ctx context.Context, req *adminpb.ListDomainsReques
 	return resp, nil
 }
 
-// ListOverrides returns the overrides of a rule that have not ended, or those of one key of it.
-func (s *Server) ListOverrides(ctx context.Context, req *adminpb.ListOverridesRequest) (*adminpb.ListOverridesResponse, error) {
-	ctx, cancel := context.WithTimeout(ctx, callTime)
-	defer cancel()
-	if err := checkRule(req.GetDomain(), req.GetRule()); err != nil {
-		return nil, fmt.Errorf("list overrides: %w", err)
-	}
-	list, err := gather(ctx, req.GetDomain(), s.service.Rules)
-	if err != nil {
-		return nil, fmt.Errorf("list overrides: %w", err)
-	}
-	at := slices.IndexFunc(list, func(r rules.Rule) bool { return r.Name == req.GetRule() })
-	if at < 0 {
-		return nil, fmt.Errorf("list overrides: rule %s/%s: %w", req.GetDomain(), req.GetRule(), rules.ErrNotFound)
-	}
-	of := func(rules.OverrideKey) bool { return true }
-	if len(req.GetKey()) > 0 {
-		key, err := s.service.OverrideKey(ctx, req.GetDomain(), req.GetRule(), req.GetKey())
-		if err != nil {
-			return nil, fmt.Errorf("list overrides: %w", err)
-		}
-		of = func(k rules.OverrideKey) bool { return k == key }
-	}
-	resp := &adminpb.ListOverridesResponse{}
-	now := time.Now()
-	for _, o := range list[at].Overrides {
-		if of(o.Key) && now.Before(o.Until) {
-			resp.Overrides = append(resp.Overrides, &adminpb.Override{
-				Rule: list[at].ID(), Key: o.Key.String(), Limit: o.Limit, Rate: o.Rate.String(), Until: timestamp(o.Until),
-			})
-		}
-	}
-	return resp, nil
-}
-
 // History returns what each revision made of a rule, newest first.
 func (s *Server) History(ctx context.Context, req *adminpb.HistoryRequest) (*adminpb.HistoryResponse, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTime)

@@ -3139,9 +3139,11 @@ func (x *FreezeState) GetIncludingClosed() bool {
 }
 
 type ListOverridesRequest struct {
-	state  protoimpl.MessageState `protogen:"open.v1"`
-	Domain string                 `protobuf:"bytes,1,opt,name=domain,proto3" json:"domain,omitempty"`
-	Rule   string                 `protobuf:"bytes,2,opt,name=rule,proto3" json:"rule,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// "" for all domains, and so for all rules.
+	Domain string `protobuf:"bytes,1,opt,name=domain,proto3" json:"domain,omitempty"`
+	// "" for all rules.
+	Rule string `protobuf:"bytes,2,opt,name=rule,proto3" json:"rule,omitempty"`
 	// Only those of this key; empty for all.
 	Key           []string `protobuf:"bytes,3,rep,name=key,proto3" json:"key,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -3247,10 +3249,15 @@ type Override struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Rule  string                 `protobuf:"bytes,1,opt,name=rule,proto3" json:"rule,omitempty"`
 	// Keyed hash of the key: its values are not known.
-	Key           string                 `protobuf:"bytes,2,opt,name=key,proto3" json:"key,omitempty"`
-	Limit         string                 `protobuf:"bytes,3,opt,name=limit,proto3" json:"limit,omitempty"`
-	Rate          string                 `protobuf:"bytes,4,opt,name=rate,proto3" json:"rate,omitempty"`
-	Until         *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=until,proto3" json:"until,omitempty"`
+	Key   string                 `protobuf:"bytes,2,opt,name=key,proto3" json:"key,omitempty"`
+	Limit string                 `protobuf:"bytes,3,opt,name=limit,proto3" json:"limit,omitempty"`
+	Rate  string                 `protobuf:"bytes,4,opt,name=rate,proto3" json:"rate,omitempty"`
+	Until *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=until,proto3" json:"until,omitempty"`
+	// Who made it, when and why; absent where that is long ago, or a rollback brought it back.
+	Made          *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=made,proto3" json:"made,omitempty"`
+	Actor         string                 `protobuf:"bytes,7,opt,name=actor,proto3" json:"actor,omitempty"`
+	Verified      bool                   `protobuf:"varint,8,opt,name=verified,proto3" json:"verified,omitempty"`
+	Message       string                 `protobuf:"bytes,9,opt,name=message,proto3" json:"message,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3318,6 +3325,34 @@ func (x *Override) GetUntil() *timestamppb.Timestamp {
 		return x.Until
 	}
 	return nil
+}
+
+func (x *Override) GetMade() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Made
+	}
+	return nil
+}
+
+func (x *Override) GetActor() string {
+	if x != nil {
+		return x.Actor
+	}
+	return ""
+}
+
+func (x *Override) GetVerified() bool {
+	if x != nil {
+		return x.Verified
+	}
+	return false
+}
+
+func (x *Override) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
 }
 
 type HistoryRequest struct {
@@ -7757,13 +7792,17 @@ const file_web_api_adminpb_admin_proto_rawDesc = "" +
 	"\x04rule\x18\x02 \x01(\tR\x04rule\x12\x10\n" +
 	"\x03key\x18\x03 \x03(\tR\x03key\"R\n" +
 	"\x15ListOverridesResponse\x129\n" +
-	"\toverrides\x18\x01 \x03(\v2\x1b.headgate.admin.v1.OverrideR\toverrides\"\x8c\x01\n" +
+	"\toverrides\x18\x01 \x03(\v2\x1b.headgate.admin.v1.OverrideR\toverrides\"\x88\x02\n" +
 	"\bOverride\x12\x12\n" +
 	"\x04rule\x18\x01 \x01(\tR\x04rule\x12\x10\n" +
 	"\x03key\x18\x02 \x01(\tR\x03key\x12\x14\n" +
 	"\x05limit\x18\x03 \x01(\tR\x05limit\x12\x12\n" +
 	"\x04rate\x18\x04 \x01(\tR\x04rate\x120\n" +
-	"\x05until\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x05until\"<\n" +
+	"\x05until\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x05until\x12.\n" +
+	"\x04made\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\x04made\x12\x14\n" +
+	"\x05actor\x18\a \x01(\tR\x05actor\x12\x1a\n" +
+	"\bverified\x18\b \x01(\bR\bverified\x12\x18\n" +
+	"\amessage\x18\t \x01(\tR\amessage\"<\n" +
 	"\x0eHistoryRequest\x12\x16\n" +
 	"\x06domain\x18\x01 \x01(\tR\x06domain\x12\x12\n" +
 	"\x04rule\x18\x02 \x01(\tR\x04rule\"L\n" +
@@ -8307,151 +8346,152 @@ var file_web_api_adminpb_admin_proto_depIdxs = []int32{
 	106, // 49: headgate.admin.v1.FreezeState.until:type_name -> google.protobuf.Timestamp
 	48,  // 50: headgate.admin.v1.ListOverridesResponse.overrides:type_name -> headgate.admin.v1.Override
 	106, // 51: headgate.admin.v1.Override.until:type_name -> google.protobuf.Timestamp
-	51,  // 52: headgate.admin.v1.HistoryResponse.entries:type_name -> headgate.admin.v1.HistoryEntry
-	40,  // 53: headgate.admin.v1.HistoryEntry.stable:type_name -> headgate.admin.v1.Version
-	40,  // 54: headgate.admin.v1.HistoryEntry.candidate:type_name -> headgate.admin.v1.Version
-	106, // 55: headgate.admin.v1.HistoryEntry.time:type_name -> google.protobuf.Timestamp
-	106, // 56: headgate.admin.v1.ListAuditRequest.from:type_name -> google.protobuf.Timestamp
-	106, // 57: headgate.admin.v1.ListAuditRequest.to:type_name -> google.protobuf.Timestamp
-	54,  // 58: headgate.admin.v1.ListAuditResponse.records:type_name -> headgate.admin.v1.Record
-	106, // 59: headgate.admin.v1.Record.time:type_name -> google.protobuf.Timestamp
-	57,  // 60: headgate.admin.v1.ListNodesResponse.nodes:type_name -> headgate.admin.v1.Node
-	106, // 61: headgate.admin.v1.Node.seen:type_name -> google.protobuf.Timestamp
-	57,  // 62: headgate.admin.v1.DescribeNodeResponse.nodes:type_name -> headgate.admin.v1.Node
-	60,  // 63: headgate.admin.v1.DescribeNodeResponse.lacks:type_name -> headgate.admin.v1.Lack
-	57,  // 64: headgate.admin.v1.AwaitResponse.nodes:type_name -> headgate.admin.v1.Node
-	65,  // 65: headgate.admin.v1.ListAlertsResponse.alerts:type_name -> headgate.admin.v1.Alert
-	68,  // 66: headgate.admin.v1.ListAlertsResponse.silences:type_name -> headgate.admin.v1.SilenceState
-	106, // 67: headgate.admin.v1.Alert.resolved:type_name -> google.protobuf.Timestamp
-	106, // 68: headgate.admin.v1.Alert.since:type_name -> google.protobuf.Timestamp
-	66,  // 69: headgate.admin.v1.Alert.keys:type_name -> headgate.admin.v1.AlertKey
-	67,  // 70: headgate.admin.v1.Alert.offers:type_name -> headgate.admin.v1.Offer
-	106, // 71: headgate.admin.v1.SilenceState.at:type_name -> google.protobuf.Timestamp
-	106, // 72: headgate.admin.v1.SilenceState.until:type_name -> google.protobuf.Timestamp
-	107, // 73: headgate.admin.v1.SilenceRequest.for:type_name -> google.protobuf.Duration
-	68,  // 74: headgate.admin.v1.SilenceResponse.silence:type_name -> headgate.admin.v1.SilenceState
-	75,  // 75: headgate.admin.v1.TestAlertsResponse.answers:type_name -> headgate.admin.v1.TargetAnswer
-	106, // 76: headgate.admin.v1.CreateCredentialRequest.expires:type_name -> google.protobuf.Timestamp
-	82,  // 77: headgate.admin.v1.CreateCredentialResponse.credential:type_name -> headgate.admin.v1.Credential
-	82,  // 78: headgate.admin.v1.ListCredentialsResponse.credentials:type_name -> headgate.admin.v1.Credential
-	106, // 79: headgate.admin.v1.Credential.created:type_name -> google.protobuf.Timestamp
-	106, // 80: headgate.admin.v1.Credential.expires:type_name -> google.protobuf.Timestamp
-	106, // 81: headgate.admin.v1.Credential.revoked:type_name -> google.protobuf.Timestamp
-	106, // 82: headgate.admin.v1.StatsRequest.from:type_name -> google.protobuf.Timestamp
-	106, // 83: headgate.admin.v1.StatsRequest.to:type_name -> google.protobuf.Timestamp
-	107, // 84: headgate.admin.v1.StatsRequest.step:type_name -> google.protobuf.Duration
-	106, // 85: headgate.admin.v1.StatsResponse.from:type_name -> google.protobuf.Timestamp
-	106, // 86: headgate.admin.v1.StatsResponse.to:type_name -> google.protobuf.Timestamp
-	107, // 87: headgate.admin.v1.StatsResponse.step:type_name -> google.protobuf.Duration
-	87,  // 88: headgate.admin.v1.StatsResponse.versions:type_name -> headgate.admin.v1.VersionStats
-	91,  // 89: headgate.admin.v1.StatsResponse.requests:type_name -> headgate.admin.v1.DomainStats
-	97,  // 90: headgate.admin.v1.StatsResponse.missing:type_name -> headgate.admin.v1.MissingCounts
-	88,  // 91: headgate.admin.v1.VersionStats.total:type_name -> headgate.admin.v1.VersionFigures
-	90,  // 92: headgate.admin.v1.VersionStats.limits:type_name -> headgate.admin.v1.LimitRefusals
-	35,  // 93: headgate.admin.v1.VersionStats.refused:type_name -> headgate.admin.v1.Interval
-	35,  // 94: headgate.admin.v1.VersionStats.would_refuse:type_name -> headgate.admin.v1.Interval
-	35,  // 95: headgate.admin.v1.VersionStats.would_refuse_alone:type_name -> headgate.admin.v1.Interval
-	35,  // 96: headgate.admin.v1.VersionStats.difference:type_name -> headgate.admin.v1.Interval
-	89,  // 97: headgate.admin.v1.VersionStats.points:type_name -> headgate.admin.v1.VersionPoint
-	106, // 98: headgate.admin.v1.VersionPoint.start:type_name -> google.protobuf.Timestamp
-	88,  // 99: headgate.admin.v1.VersionPoint.figures:type_name -> headgate.admin.v1.VersionFigures
-	95,  // 100: headgate.admin.v1.DomainStats.total:type_name -> headgate.admin.v1.DomainFigures
-	96,  // 101: headgate.admin.v1.DomainStats.points:type_name -> headgate.admin.v1.DomainPoint
-	107, // 102: headgate.admin.v1.OverviewRequest.since:type_name -> google.protobuf.Duration
-	107, // 103: headgate.admin.v1.OverviewRequest.step:type_name -> google.protobuf.Duration
-	106, // 104: headgate.admin.v1.OverviewResponse.from:type_name -> google.protobuf.Timestamp
-	106, // 105: headgate.admin.v1.OverviewResponse.to:type_name -> google.protobuf.Timestamp
-	107, // 106: headgate.admin.v1.OverviewResponse.step:type_name -> google.protobuf.Duration
-	94,  // 107: headgate.admin.v1.OverviewResponse.domains:type_name -> headgate.admin.v1.DomainOverview
-	91,  // 108: headgate.admin.v1.DomainOverview.requests:type_name -> headgate.admin.v1.DomainStats
-	106, // 109: headgate.admin.v1.DomainPoint.start:type_name -> google.protobuf.Timestamp
-	95,  // 110: headgate.admin.v1.DomainPoint.figures:type_name -> headgate.admin.v1.DomainFigures
-	106, // 111: headgate.admin.v1.MissingCounts.from:type_name -> google.protobuf.Timestamp
-	106, // 112: headgate.admin.v1.MissingCounts.to:type_name -> google.protobuf.Timestamp
-	107, // 113: headgate.admin.v1.TopRequest.since:type_name -> google.protobuf.Duration
-	106, // 114: headgate.admin.v1.TopResponse.from:type_name -> google.protobuf.Timestamp
-	106, // 115: headgate.admin.v1.TopResponse.to:type_name -> google.protobuf.Timestamp
-	100, // 116: headgate.admin.v1.TopResponse.versions:type_name -> headgate.admin.v1.VersionKeys
-	97,  // 117: headgate.admin.v1.TopResponse.missing:type_name -> headgate.admin.v1.MissingCounts
-	101, // 118: headgate.admin.v1.VersionKeys.keys:type_name -> headgate.admin.v1.TopKey
-	107, // 119: headgate.admin.v1.LookupRequest.since:type_name -> google.protobuf.Duration
-	106, // 120: headgate.admin.v1.LookupResponse.from:type_name -> google.protobuf.Timestamp
-	106, // 121: headgate.admin.v1.LookupResponse.to:type_name -> google.protobuf.Timestamp
-	104, // 122: headgate.admin.v1.LookupResponse.standings:type_name -> headgate.admin.v1.KeyStanding
-	105, // 123: headgate.admin.v1.LookupResponse.refusals:type_name -> headgate.admin.v1.Refusal
-	97,  // 124: headgate.admin.v1.LookupResponse.missing:type_name -> headgate.admin.v1.MissingCounts
-	106, // 125: headgate.admin.v1.Refusal.time:type_name -> google.protobuf.Timestamp
-	1,   // 126: headgate.admin.v1.AdminService.WhoAmI:input_type -> headgate.admin.v1.WhoAmIRequest
-	4,   // 127: headgate.admin.v1.AdminService.Apply:input_type -> headgate.admin.v1.ApplyRequest
-	8,   // 128: headgate.admin.v1.AdminService.Promote:input_type -> headgate.admin.v1.PromoteRequest
-	10,  // 129: headgate.admin.v1.AdminService.Pause:input_type -> headgate.admin.v1.PauseRequest
-	12,  // 130: headgate.admin.v1.AdminService.Rollback:input_type -> headgate.admin.v1.RollbackRequest
-	14,  // 131: headgate.admin.v1.AdminService.RollbackDomain:input_type -> headgate.admin.v1.RollbackDomainRequest
-	16,  // 132: headgate.admin.v1.AdminService.Delete:input_type -> headgate.admin.v1.DeleteRequest
-	18,  // 133: headgate.admin.v1.AdminService.Freeze:input_type -> headgate.admin.v1.FreezeRequest
-	20,  // 134: headgate.admin.v1.AdminService.Unfreeze:input_type -> headgate.admin.v1.UnfreezeRequest
-	22,  // 135: headgate.admin.v1.AdminService.SetOverride:input_type -> headgate.admin.v1.SetOverrideRequest
-	24,  // 136: headgate.admin.v1.AdminService.DeleteOverride:input_type -> headgate.admin.v1.DeleteOverrideRequest
-	26,  // 137: headgate.admin.v1.AdminService.ListRules:input_type -> headgate.admin.v1.ListRulesRequest
-	29,  // 138: headgate.admin.v1.AdminService.GetRollout:input_type -> headgate.admin.v1.GetRolloutRequest
-	31,  // 139: headgate.admin.v1.AdminService.WatchRollout:input_type -> headgate.admin.v1.WatchRolloutRequest
-	41,  // 140: headgate.admin.v1.AdminService.ListDomains:input_type -> headgate.admin.v1.ListDomainsRequest
-	46,  // 141: headgate.admin.v1.AdminService.ListOverrides:input_type -> headgate.admin.v1.ListOverridesRequest
-	49,  // 142: headgate.admin.v1.AdminService.History:input_type -> headgate.admin.v1.HistoryRequest
-	52,  // 143: headgate.admin.v1.AdminService.ListAudit:input_type -> headgate.admin.v1.ListAuditRequest
-	55,  // 144: headgate.admin.v1.AdminService.ListNodes:input_type -> headgate.admin.v1.ListNodesRequest
-	58,  // 145: headgate.admin.v1.AdminService.DescribeNode:input_type -> headgate.admin.v1.DescribeNodeRequest
-	61,  // 146: headgate.admin.v1.AdminService.Await:input_type -> headgate.admin.v1.AwaitRequest
-	63,  // 147: headgate.admin.v1.AdminService.ListAlerts:input_type -> headgate.admin.v1.ListAlertsRequest
-	69,  // 148: headgate.admin.v1.AdminService.Silence:input_type -> headgate.admin.v1.SilenceRequest
-	71,  // 149: headgate.admin.v1.AdminService.Unsilence:input_type -> headgate.admin.v1.UnsilenceRequest
-	73,  // 150: headgate.admin.v1.AdminService.TestAlerts:input_type -> headgate.admin.v1.TestAlertsRequest
-	76,  // 151: headgate.admin.v1.AdminService.ReplaceLineage:input_type -> headgate.admin.v1.ReplaceLineageRequest
-	78,  // 152: headgate.admin.v1.AdminService.CreateCredential:input_type -> headgate.admin.v1.CreateCredentialRequest
-	80,  // 153: headgate.admin.v1.AdminService.ListCredentials:input_type -> headgate.admin.v1.ListCredentialsRequest
-	83,  // 154: headgate.admin.v1.AdminService.RevokeCredential:input_type -> headgate.admin.v1.RevokeCredentialRequest
-	85,  // 155: headgate.admin.v1.AdminService.Stats:input_type -> headgate.admin.v1.StatsRequest
-	92,  // 156: headgate.admin.v1.AdminService.Overview:input_type -> headgate.admin.v1.OverviewRequest
-	98,  // 157: headgate.admin.v1.AdminService.Top:input_type -> headgate.admin.v1.TopRequest
-	102, // 158: headgate.admin.v1.AdminService.Lookup:input_type -> headgate.admin.v1.LookupRequest
-	2,   // 159: headgate.admin.v1.AdminService.WhoAmI:output_type -> headgate.admin.v1.WhoAmIResponse
-	5,   // 160: headgate.admin.v1.AdminService.Apply:output_type -> headgate.admin.v1.ApplyResponse
-	9,   // 161: headgate.admin.v1.AdminService.Promote:output_type -> headgate.admin.v1.PromoteResponse
-	11,  // 162: headgate.admin.v1.AdminService.Pause:output_type -> headgate.admin.v1.PauseResponse
-	13,  // 163: headgate.admin.v1.AdminService.Rollback:output_type -> headgate.admin.v1.RollbackResponse
-	15,  // 164: headgate.admin.v1.AdminService.RollbackDomain:output_type -> headgate.admin.v1.RollbackDomainResponse
-	17,  // 165: headgate.admin.v1.AdminService.Delete:output_type -> headgate.admin.v1.DeleteResponse
-	19,  // 166: headgate.admin.v1.AdminService.Freeze:output_type -> headgate.admin.v1.FreezeResponse
-	21,  // 167: headgate.admin.v1.AdminService.Unfreeze:output_type -> headgate.admin.v1.UnfreezeResponse
-	23,  // 168: headgate.admin.v1.AdminService.SetOverride:output_type -> headgate.admin.v1.SetOverrideResponse
-	25,  // 169: headgate.admin.v1.AdminService.DeleteOverride:output_type -> headgate.admin.v1.DeleteOverrideResponse
-	27,  // 170: headgate.admin.v1.AdminService.ListRules:output_type -> headgate.admin.v1.ListRulesResponse
-	30,  // 171: headgate.admin.v1.AdminService.GetRollout:output_type -> headgate.admin.v1.GetRolloutResponse
-	32,  // 172: headgate.admin.v1.AdminService.WatchRollout:output_type -> headgate.admin.v1.WatchRolloutResponse
-	42,  // 173: headgate.admin.v1.AdminService.ListDomains:output_type -> headgate.admin.v1.ListDomainsResponse
-	47,  // 174: headgate.admin.v1.AdminService.ListOverrides:output_type -> headgate.admin.v1.ListOverridesResponse
-	50,  // 175: headgate.admin.v1.AdminService.History:output_type -> headgate.admin.v1.HistoryResponse
-	53,  // 176: headgate.admin.v1.AdminService.ListAudit:output_type -> headgate.admin.v1.ListAuditResponse
-	56,  // 177: headgate.admin.v1.AdminService.ListNodes:output_type -> headgate.admin.v1.ListNodesResponse
-	59,  // 178: headgate.admin.v1.AdminService.DescribeNode:output_type -> headgate.admin.v1.DescribeNodeResponse
-	62,  // 179: headgate.admin.v1.AdminService.Await:output_type -> headgate.admin.v1.AwaitResponse
-	64,  // 180: headgate.admin.v1.AdminService.ListAlerts:output_type -> headgate.admin.v1.ListAlertsResponse
-	70,  // 181: headgate.admin.v1.AdminService.Silence:output_type -> headgate.admin.v1.SilenceResponse
-	72,  // 182: headgate.admin.v1.AdminService.Unsilence:output_type -> headgate.admin.v1.UnsilenceResponse
-	74,  // 183: headgate.admin.v1.AdminService.TestAlerts:output_type -> headgate.admin.v1.TestAlertsResponse
-	77,  // 184: headgate.admin.v1.AdminService.ReplaceLineage:output_type -> headgate.admin.v1.ReplaceLineageResponse
-	79,  // 185: headgate.admin.v1.AdminService.CreateCredential:output_type -> headgate.admin.v1.CreateCredentialResponse
-	81,  // 186: headgate.admin.v1.AdminService.ListCredentials:output_type -> headgate.admin.v1.ListCredentialsResponse
-	84,  // 187: headgate.admin.v1.AdminService.RevokeCredential:output_type -> headgate.admin.v1.RevokeCredentialResponse
-	86,  // 188: headgate.admin.v1.AdminService.Stats:output_type -> headgate.admin.v1.StatsResponse
-	93,  // 189: headgate.admin.v1.AdminService.Overview:output_type -> headgate.admin.v1.OverviewResponse
-	99,  // 190: headgate.admin.v1.AdminService.Top:output_type -> headgate.admin.v1.TopResponse
-	103, // 191: headgate.admin.v1.AdminService.Lookup:output_type -> headgate.admin.v1.LookupResponse
-	159, // [159:192] is the sub-list for method output_type
-	126, // [126:159] is the sub-list for method input_type
-	126, // [126:126] is the sub-list for extension type_name
-	126, // [126:126] is the sub-list for extension extendee
-	0,   // [0:126] is the sub-list for field type_name
+	106, // 52: headgate.admin.v1.Override.made:type_name -> google.protobuf.Timestamp
+	51,  // 53: headgate.admin.v1.HistoryResponse.entries:type_name -> headgate.admin.v1.HistoryEntry
+	40,  // 54: headgate.admin.v1.HistoryEntry.stable:type_name -> headgate.admin.v1.Version
+	40,  // 55: headgate.admin.v1.HistoryEntry.candidate:type_name -> headgate.admin.v1.Version
+	106, // 56: headgate.admin.v1.HistoryEntry.time:type_name -> google.protobuf.Timestamp
+	106, // 57: headgate.admin.v1.ListAuditRequest.from:type_name -> google.protobuf.Timestamp
+	106, // 58: headgate.admin.v1.ListAuditRequest.to:type_name -> google.protobuf.Timestamp
+	54,  // 59: headgate.admin.v1.ListAuditResponse.records:type_name -> headgate.admin.v1.Record
+	106, // 60: headgate.admin.v1.Record.time:type_name -> google.protobuf.Timestamp
+	57,  // 61: headgate.admin.v1.ListNodesResponse.nodes:type_name -> headgate.admin.v1.Node
+	106, // 62: headgate.admin.v1.Node.seen:type_name -> google.protobuf.Timestamp
+	57,  // 63: headgate.admin.v1.DescribeNodeResponse.nodes:type_name -> headgate.admin.v1.Node
+	60,  // 64: headgate.admin.v1.DescribeNodeResponse.lacks:type_name -> headgate.admin.v1.Lack
+	57,  // 65: headgate.admin.v1.AwaitResponse.nodes:type_name -> headgate.admin.v1.Node
+	65,  // 66: headgate.admin.v1.ListAlertsResponse.alerts:type_name -> headgate.admin.v1.Alert
+	68,  // 67: headgate.admin.v1.ListAlertsResponse.silences:type_name -> headgate.admin.v1.SilenceState
+	106, // 68: headgate.admin.v1.Alert.resolved:type_name -> google.protobuf.Timestamp
+	106, // 69: headgate.admin.v1.Alert.since:type_name -> google.protobuf.Timestamp
+	66,  // 70: headgate.admin.v1.Alert.keys:type_name -> headgate.admin.v1.AlertKey
+	67,  // 71: headgate.admin.v1.Alert.offers:type_name -> headgate.admin.v1.Offer
+	106, // 72: headgate.admin.v1.SilenceState.at:type_name -> google.protobuf.Timestamp
+	106, // 73: headgate.admin.v1.SilenceState.until:type_name -> google.protobuf.Timestamp
+	107, // 74: headgate.admin.v1.SilenceRequest.for:type_name -> google.protobuf.Duration
+	68,  // 75: headgate.admin.v1.SilenceResponse.silence:type_name -> headgate.admin.v1.SilenceState
+	75,  // 76: headgate.admin.v1.TestAlertsResponse.answers:type_name -> headgate.admin.v1.TargetAnswer
+	106, // 77: headgate.admin.v1.CreateCredentialRequest.expires:type_name -> google.protobuf.Timestamp
+	82,  // 78: headgate.admin.v1.CreateCredentialResponse.credential:type_name -> headgate.admin.v1.Credential
+	82,  // 79: headgate.admin.v1.ListCredentialsResponse.credentials:type_name -> headgate.admin.v1.Credential
+	106, // 80: headgate.admin.v1.Credential.created:type_name -> google.protobuf.Timestamp
+	106, // 81: headgate.admin.v1.Credential.expires:type_name -> google.protobuf.Timestamp
+	106, // 82: headgate.admin.v1.Credential.revoked:type_name -> google.protobuf.Timestamp
+	106, // 83: headgate.admin.v1.StatsRequest.from:type_name -> google.protobuf.Timestamp
+	106, // 84: headgate.admin.v1.StatsRequest.to:type_name -> google.protobuf.Timestamp
+	107, // 85: headgate.admin.v1.StatsRequest.step:type_name -> google.protobuf.Duration
+	106, // 86: headgate.admin.v1.StatsResponse.from:type_name -> google.protobuf.Timestamp
+	106, // 87: headgate.admin.v1.StatsResponse.to:type_name -> google.protobuf.Timestamp
+	107, // 88: headgate.admin.v1.StatsResponse.step:type_name -> google.protobuf.Duration
+	87,  // 89: headgate.admin.v1.StatsResponse.versions:type_name -> headgate.admin.v1.VersionStats
+	91,  // 90: headgate.admin.v1.StatsResponse.requests:type_name -> headgate.admin.v1.DomainStats
+	97,  // 91: headgate.admin.v1.StatsResponse.missing:type_name -> headgate.admin.v1.MissingCounts
+	88,  // 92: headgate.admin.v1.VersionStats.total:type_name -> headgate.admin.v1.VersionFigures
+	90,  // 93: headgate.admin.v1.VersionStats.limits:type_name -> headgate.admin.v1.LimitRefusals
+	35,  // 94: headgate.admin.v1.VersionStats.refused:type_name -> headgate.admin.v1.Interval
+	35,  // 95: headgate.admin.v1.VersionStats.would_refuse:type_name -> headgate.admin.v1.Interval
+	35,  // 96: headgate.admin.v1.VersionStats.would_refuse_alone:type_name -> headgate.admin.v1.Interval
+	35,  // 97: headgate.admin.v1.VersionStats.difference:type_name -> headgate.admin.v1.Interval
+	89,  // 98: headgate.admin.v1.VersionStats.points:type_name -> headgate.admin.v1.VersionPoint
+	106, // 99: headgate.admin.v1.VersionPoint.start:type_name -> google.protobuf.Timestamp
+	88,  // 100: headgate.admin.v1.VersionPoint.figures:type_name -> headgate.admin.v1.VersionFigures
+	95,  // 101: headgate.admin.v1.DomainStats.total:type_name -> headgate.admin.v1.DomainFigures
+	96,  // 102: headgate.admin.v1.DomainStats.points:type_name -> headgate.admin.v1.DomainPoint
+	107, // 103: headgate.admin.v1.OverviewRequest.since:type_name -> google.protobuf.Duration
+	107, // 104: headgate.admin.v1.OverviewRequest.step:type_name -> google.protobuf.Duration
+	106, // 105: headgate.admin.v1.OverviewResponse.from:type_name -> google.protobuf.Timestamp
+	106, // 106: headgate.admin.v1.OverviewResponse.to:type_name -> google.protobuf.Timestamp
+	107, // 107: headgate.admin.v1.OverviewResponse.step:type_name -> google.protobuf.Duration
+	94,  // 108: headgate.admin.v1.OverviewResponse.domains:type_name -> headgate.admin.v1.DomainOverview
+	91,  // 109: headgate.admin.v1.DomainOverview.requests:type_name -> headgate.admin.v1.DomainStats
+	106, // 110: headgate.admin.v1.DomainPoint.start:type_name -> google.protobuf.Timestamp
+	95,  // 111: headgate.admin.v1.DomainPoint.figures:type_name -> headgate.admin.v1.DomainFigures
+	106, // 112: headgate.admin.v1.MissingCounts.from:type_name -> google.protobuf.Timestamp
+	106, // 113: headgate.admin.v1.MissingCounts.to:type_name -> google.protobuf.Timestamp
+	107, // 114: headgate.admin.v1.TopRequest.since:type_name -> google.protobuf.Duration
+	106, // 115: headgate.admin.v1.TopResponse.from:type_name -> google.protobuf.Timestamp
+	106, // 116: headgate.admin.v1.TopResponse.to:type_name -> google.protobuf.Timestamp
+	100, // 117: headgate.admin.v1.TopResponse.versions:type_name -> headgate.admin.v1.VersionKeys
+	97,  // 118: headgate.admin.v1.TopResponse.missing:type_name -> headgate.admin.v1.MissingCounts
+	101, // 119: headgate.admin.v1.VersionKeys.keys:type_name -> headgate.admin.v1.TopKey
+	107, // 120: headgate.admin.v1.LookupRequest.since:type_name -> google.protobuf.Duration
+	106, // 121: headgate.admin.v1.LookupResponse.from:type_name -> google.protobuf.Timestamp
+	106, // 122: headgate.admin.v1.LookupResponse.to:type_name -> google.protobuf.Timestamp
+	104, // 123: headgate.admin.v1.LookupResponse.standings:type_name -> headgate.admin.v1.KeyStanding
+	105, // 124: headgate.admin.v1.LookupResponse.refusals:type_name -> headgate.admin.v1.Refusal
+	97,  // 125: headgate.admin.v1.LookupResponse.missing:type_name -> headgate.admin.v1.MissingCounts
+	106, // 126: headgate.admin.v1.Refusal.time:type_name -> google.protobuf.Timestamp
+	1,   // 127: headgate.admin.v1.AdminService.WhoAmI:input_type -> headgate.admin.v1.WhoAmIRequest
+	4,   // 128: headgate.admin.v1.AdminService.Apply:input_type -> headgate.admin.v1.ApplyRequest
+	8,   // 129: headgate.admin.v1.AdminService.Promote:input_type -> headgate.admin.v1.PromoteRequest
+	10,  // 130: headgate.admin.v1.AdminService.Pause:input_type -> headgate.admin.v1.PauseRequest
+	12,  // 131: headgate.admin.v1.AdminService.Rollback:input_type -> headgate.admin.v1.RollbackRequest
+	14,  // 132: headgate.admin.v1.AdminService.RollbackDomain:input_type -> headgate.admin.v1.RollbackDomainRequest
+	16,  // 133: headgate.admin.v1.AdminService.Delete:input_type -> headgate.admin.v1.DeleteRequest
+	18,  // 134: headgate.admin.v1.AdminService.Freeze:input_type -> headgate.admin.v1.FreezeRequest
+	20,  // 135: headgate.admin.v1.AdminService.Unfreeze:input_type -> headgate.admin.v1.UnfreezeRequest
+	22,  // 136: headgate.admin.v1.AdminService.SetOverride:input_type -> headgate.admin.v1.SetOverrideRequest
+	24,  // 137: headgate.admin.v1.AdminService.DeleteOverride:input_type -> headgate.admin.v1.DeleteOverrideRequest
+	26,  // 138: headgate.admin.v1.AdminService.ListRules:input_type -> headgate.admin.v1.ListRulesRequest
+	29,  // 139: headgate.admin.v1.AdminService.GetRollout:input_type -> headgate.admin.v1.GetRolloutRequest
+	31,  // 140: headgate.admin.v1.AdminService.WatchRollout:input_type -> headgate.admin.v1.WatchRolloutRequest
+	41,  // 141: headgate.admin.v1.AdminService.ListDomains:input_type -> headgate.admin.v1.ListDomainsRequest
+	46,  // 142: headgate.admin.v1.AdminService.ListOverrides:input_type -> headgate.admin.v1.ListOverridesRequest
+	49,  // 143: headgate.admin.v1.AdminService.History:input_type -> headgate.admin.v1.HistoryRequest
+	52,  // 144: headgate.admin.v1.AdminService.ListAudit:input_type -> headgate.admin.v1.ListAuditRequest
+	55,  // 145: headgate.admin.v1.AdminService.ListNodes:input_type -> headgate.admin.v1.ListNodesRequest
+	58,  // 146: headgate.admin.v1.AdminService.DescribeNode:input_type -> headgate.admin.v1.DescribeNodeRequest
+	61,  // 147: headgate.admin.v1.AdminService.Await:input_type -> headgate.admin.v1.AwaitRequest
+	63,  // 148: headgate.admin.v1.AdminService.ListAlerts:input_type -> headgate.admin.v1.ListAlertsRequest
+	69,  // 149: headgate.admin.v1.AdminService.Silence:input_type -> headgate.admin.v1.SilenceRequest
+	71,  // 150: headgate.admin.v1.AdminService.Unsilence:input_type -> headgate.admin.v1.UnsilenceRequest
+	73,  // 151: headgate.admin.v1.AdminService.TestAlerts:input_type -> headgate.admin.v1.TestAlertsRequest
+	76,  // 152: headgate.admin.v1.AdminService.ReplaceLineage:input_type -> headgate.admin.v1.ReplaceLineageRequest
+	78,  // 153: headgate.admin.v1.AdminService.CreateCredential:input_type -> headgate.admin.v1.CreateCredentialRequest
+	80,  // 154: headgate.admin.v1.AdminService.ListCredentials:input_type -> headgate.admin.v1.ListCredentialsRequest
+	83,  // 155: headgate.admin.v1.AdminService.RevokeCredential:input_type -> headgate.admin.v1.RevokeCredentialRequest
+	85,  // 156: headgate.admin.v1.AdminService.Stats:input_type -> headgate.admin.v1.StatsRequest
+	92,  // 157: headgate.admin.v1.AdminService.Overview:input_type -> headgate.admin.v1.OverviewRequest
+	98,  // 158: headgate.admin.v1.AdminService.Top:input_type -> headgate.admin.v1.TopRequest
+	102, // 159: headgate.admin.v1.AdminService.Lookup:input_type -> headgate.admin.v1.LookupRequest
+	2,   // 160: headgate.admin.v1.AdminService.WhoAmI:output_type -> headgate.admin.v1.WhoAmIResponse
+	5,   // 161: headgate.admin.v1.AdminService.Apply:output_type -> headgate.admin.v1.ApplyResponse
+	9,   // 162: headgate.admin.v1.AdminService.Promote:output_type -> headgate.admin.v1.PromoteResponse
+	11,  // 163: headgate.admin.v1.AdminService.Pause:output_type -> headgate.admin.v1.PauseResponse
+	13,  // 164: headgate.admin.v1.AdminService.Rollback:output_type -> headgate.admin.v1.RollbackResponse
+	15,  // 165: headgate.admin.v1.AdminService.RollbackDomain:output_type -> headgate.admin.v1.RollbackDomainResponse
+	17,  // 166: headgate.admin.v1.AdminService.Delete:output_type -> headgate.admin.v1.DeleteResponse
+	19,  // 167: headgate.admin.v1.AdminService.Freeze:output_type -> headgate.admin.v1.FreezeResponse
+	21,  // 168: headgate.admin.v1.AdminService.Unfreeze:output_type -> headgate.admin.v1.UnfreezeResponse
+	23,  // 169: headgate.admin.v1.AdminService.SetOverride:output_type -> headgate.admin.v1.SetOverrideResponse
+	25,  // 170: headgate.admin.v1.AdminService.DeleteOverride:output_type -> headgate.admin.v1.DeleteOverrideResponse
+	27,  // 171: headgate.admin.v1.AdminService.ListRules:output_type -> headgate.admin.v1.ListRulesResponse
+	30,  // 172: headgate.admin.v1.AdminService.GetRollout:output_type -> headgate.admin.v1.GetRolloutResponse
+	32,  // 173: headgate.admin.v1.AdminService.WatchRollout:output_type -> headgate.admin.v1.WatchRolloutResponse
+	42,  // 174: headgate.admin.v1.AdminService.ListDomains:output_type -> headgate.admin.v1.ListDomainsResponse
+	47,  // 175: headgate.admin.v1.AdminService.ListOverrides:output_type -> headgate.admin.v1.ListOverridesResponse
+	50,  // 176: headgate.admin.v1.AdminService.History:output_type -> headgate.admin.v1.HistoryResponse
+	53,  // 177: headgate.admin.v1.AdminService.ListAudit:output_type -> headgate.admin.v1.ListAuditResponse
+	56,  // 178: headgate.admin.v1.AdminService.ListNodes:output_type -> headgate.admin.v1.ListNodesResponse
+	59,  // 179: headgate.admin.v1.AdminService.DescribeNode:output_type -> headgate.admin.v1.DescribeNodeResponse
+	62,  // 180: headgate.admin.v1.AdminService.Await:output_type -> headgate.admin.v1.AwaitResponse
+	64,  // 181: headgate.admin.v1.AdminService.ListAlerts:output_type -> headgate.admin.v1.ListAlertsResponse
+	70,  // 182: headgate.admin.v1.AdminService.Silence:output_type -> headgate.admin.v1.SilenceResponse
+	72,  // 183: headgate.admin.v1.AdminService.Unsilence:output_type -> headgate.admin.v1.UnsilenceResponse
+	74,  // 184: headgate.admin.v1.AdminService.TestAlerts:output_type -> headgate.admin.v1.TestAlertsResponse
+	77,  // 185: headgate.admin.v1.AdminService.ReplaceLineage:output_type -> headgate.admin.v1.ReplaceLineageResponse
+	79,  // 186: headgate.admin.v1.AdminService.CreateCredential:output_type -> headgate.admin.v1.CreateCredentialResponse
+	81,  // 187: headgate.admin.v1.AdminService.ListCredentials:output_type -> headgate.admin.v1.ListCredentialsResponse
+	84,  // 188: headgate.admin.v1.AdminService.RevokeCredential:output_type -> headgate.admin.v1.RevokeCredentialResponse
+	86,  // 189: headgate.admin.v1.AdminService.Stats:output_type -> headgate.admin.v1.StatsResponse
+	93,  // 190: headgate.admin.v1.AdminService.Overview:output_type -> headgate.admin.v1.OverviewResponse
+	99,  // 191: headgate.admin.v1.AdminService.Top:output_type -> headgate.admin.v1.TopResponse
+	103, // 192: headgate.admin.v1.AdminService.Lookup:output_type -> headgate.admin.v1.LookupResponse
+	160, // [160:193] is the sub-list for method output_type
+	127, // [127:160] is the sub-list for method input_type
+	127, // [127:127] is the sub-list for extension type_name
+	127, // [127:127] is the sub-list for extension extendee
+	0,   // [0:127] is the sub-list for field type_name
 }
 
 func init() { file_web_api_adminpb_admin_proto_init() }

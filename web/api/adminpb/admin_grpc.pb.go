@@ -95,7 +95,7 @@ type AdminServiceClient interface {
 	WatchRollout(ctx context.Context, in *WatchRolloutRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchRolloutResponse], error)
 	// ListDomains returns domains with their settings. Viewer.
 	ListDomains(ctx context.Context, in *ListDomainsRequest, opts ...grpc.CallOption) (*ListDomainsResponse, error)
-	// ListOverrides returns the overrides of a rule, or of one key of it. Viewer.
+	// ListOverrides returns the overrides of all rules, of one, or of one key of it. Viewer.
 	ListOverrides(ctx context.Context, in *ListOverridesRequest, opts ...grpc.CallOption) (*ListOverridesResponse, error)
 	// History returns what each revision made of a rule, newest first. Viewer.
 	History(ctx context.Context, in *HistoryRequest, opts ...grpc.CallOption) (*HistoryResponse, error)
@@ -526,7 +526,7 @@ type AdminServiceServer interface {
 	WatchRollout(*WatchRolloutRequest, grpc.ServerStreamingServer[WatchRolloutResponse]) error
 	// ListDomains returns domains with their settings. Viewer.
 	ListDomains(context.Context, *ListDomainsRequest) (*ListDomainsResponse, error)
-	// ListOverrides returns the overrides of a rule, or of one key of it. Viewer.
+	// ListOverrides returns the overrides of all rules, of one, or of one key of it. Viewer.
 	ListOverrides(context.Context, *ListOverridesRequest) (*ListOverridesResponse, error)
 	// History returns what each revision made of a rule, newest first. Viewer.
 	History(context.Context, *HistoryRequest) (*HistoryResponse, error)
