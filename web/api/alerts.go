@@ -23,14 +23,16 @@ type Alerts interface {
 	Alerts(ctx context.Context, q alert.Query) ([]alert.Alert, error)
 }
 
-// Tester sends an alert to where alerts go, as a [notify.Notifier] does.
-type Tester interface {
+// Targets are where alerts go, as of a [notify.Notifier].
+type Targets interface {
+	Targets() []string // kind and host of each
 	Test(ctx context.Context, by string) []notify.Answer
 }
 
 type noAlerts struct{}
 
 func (noAlerts) Alerts(context.Context, alert.Query) ([]alert.Alert, error) { return nil, nil }
+func (noAlerts) Targets() []string                                          { return nil }
 func (noAlerts) Test(context.Context, string) []notify.Answer               { return nil }
 
 // ListAlerts returns the alerts, the newest first, and the silences.
@@ -121,6 +123,14 @@ func about(ctx context.Context, verb string, req interface {
 		return reason, fmt.Errorf("%s: %w", verb, err)
 	}
 	return reason, nil
+}
+
+// ListTargets returns where alerts are sent.
+func (s *Server) ListTargets(ctx context.Context, _ *adminpb.ListTargetsRequest) (*adminpb.ListTargetsResponse, error) {
+	if _, err := visible(ctx, ""); err != nil {
+		return nil, fmt.Errorf("list targets: %w", err)
+	}
+	return &adminpb.ListTargetsResponse{Targets: s.options.Notifier.Targets()}, nil
 }
 
 // TestAlerts sends an alert that says that it is a test to every target.

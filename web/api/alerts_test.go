@@ -3,6 +3,7 @@ package api_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"testing"
 	"time"
 
@@ -82,6 +83,13 @@ func TestListAlertsShowsWhatTheCallerIsFor(t *testing.T) {
 // targets answer tests.
 type targets []notify.Answer
 
+func (list targets) Targets() (names []string) {
+	for _, a := range list {
+		names = append(names, a.Target)
+	}
+	return names
+}
+
 func (list targets) Test(_ context.Context, by string) []notify.Answer {
 	return append([]notify.Answer{{Target: "slack for " + by}}, list...)
 }
@@ -90,6 +98,9 @@ func TestATestOfAlertsIsRecordedWithWhatCameOfIt(t *testing.T) {
 	t.Parallel()
 	m := rollouttest.New()
 	s := api.NewServer(rollout.NewService(m, time.Now), api.Options{Alerts: m, Notifier: targets{{Target: "webhook h", Err: errors.New("away")}}})
+	if known, err := s.ListTargets(as(t, access.Viewer, "a"), &adminpb.ListTargetsRequest{}); err != nil || !slices.Equal(known.GetTargets(), []string{"webhook h"}) {
+		t.Errorf("the targets are %v, %v", known, err)
+	}
 	resp, err := s.TestAlerts(as(t, access.Operator), &adminpb.TestAlertsRequest{Message: "drill"})
 	if err != nil {
 		t.Fatal(err)

@@ -40,7 +40,7 @@ type Options struct {
 	Program  string // the version that WhoAmI tells
 	Tallies  Tallies
 	Alerts   Alerts
-	Notifier Tester
+	Notifier Targets
 }
 
 // NewServer returns a server for the use cases of the service.

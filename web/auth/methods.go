@@ -71,10 +71,11 @@ var methods = map[string]need{
 	adminpb.AdminService_DescribeNode_FullMethodName:  {role: access.Viewer},
 	adminpb.AdminService_Await_FullMethodName:         {role: access.Viewer},
 
-	adminpb.AdminService_ListAlerts_FullMethodName: {role: access.Viewer},
-	adminpb.AdminService_Silence_FullMethodName:    {access.Operator, rollout.ActionSilence},
-	adminpb.AdminService_Unsilence_FullMethodName:  {access.Operator, rollout.ActionUnsilence},
-	adminpb.AdminService_TestAlerts_FullMethodName: {access.Operator, rollout.ActionTestAlert},
+	adminpb.AdminService_ListAlerts_FullMethodName:  {role: access.Viewer},
+	adminpb.AdminService_ListTargets_FullMethodName: {role: access.Viewer},
+	adminpb.AdminService_Silence_FullMethodName:     {access.Operator, rollout.ActionSilence},
+	adminpb.AdminService_Unsilence_FullMethodName:   {access.Operator, rollout.ActionUnsilence},
+	adminpb.AdminService_TestAlerts_FullMethodName:  {access.Operator, rollout.ActionTestAlert},
 
 	adminpb.AdminService_Stats_FullMethodName:    {role: access.Viewer},
 	adminpb.AdminService_Overview_FullMethodName: {role: access.Viewer},

@@ -302,6 +302,16 @@ func statusOf(a *alert.Alert) alert.Status {
 	return alert.Resolved
 }
 
+// Targets are where alerts are sent: kind and host of each, in order.
+func (n *Notifier) Targets() []string {
+	names := make([]string, len(n.targets))
+	for i, t := range n.targets {
+		names[i] = t.name
+	}
+	slices.Sort(names)
+	return names
+}
+
 // Answer is what a target said to a test.
 type Answer struct {
 	Target string // kind and host

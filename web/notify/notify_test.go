@@ -402,6 +402,9 @@ func TestCallsAreSignedAndGoNowhereElse(t *testing.T) {
 	n := newNotifier(t, rollouttest.New(), notify.Options{
 		Webhooks: []string{server.URL + "/here", server.URL + "/moved", untrusted.URL}, Secret: []byte("secret"),
 	})
+	if got := n.Targets(); len(got) != 3 || strings.Contains(strings.Join(got, " "), "/here") || !slices.IsSorted(got) {
+		t.Errorf("targets %q, want kind and host of three", got)
+	}
 	var failed []string
 	for _, a := range n.Test(t.Context(), "ann") {
 		if a.Err != nil {

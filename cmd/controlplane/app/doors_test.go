@@ -237,10 +237,11 @@ func rows() map[string]row {
 		admin + "Top":      {access.Viewer, func(d string) proto.Message { return &adminpb.TopRequest{Domain: d, Rule: "r"} }},
 		admin + "Lookup":   {access.Viewer, func(d string) proto.Message { return &adminpb.LookupRequest{Domain: d, Key: []string{"10.0.0.1"}} }},
 
-		admin + "ListAlerts": {access.Viewer, func(d string) proto.Message { return &adminpb.ListAlertsRequest{Domain: d} }},
-		admin + "Silence":    {access.Operator, func(d string) proto.Message { return &adminpb.SilenceRequest{Domain: d, Rule: "r"} }},
-		admin + "Unsilence":  {access.Operator, func(d string) proto.Message { return &adminpb.UnsilenceRequest{Domain: d, Rule: "r"} }},
-		admin + "TestAlerts": {least: access.Operator},
+		admin + "ListAlerts":  {access.Viewer, func(d string) proto.Message { return &adminpb.ListAlertsRequest{Domain: d} }},
+		admin + "Silence":     {access.Operator, func(d string) proto.Message { return &adminpb.SilenceRequest{Domain: d, Rule: "r"} }},
+		admin + "Unsilence":   {access.Operator, func(d string) proto.Message { return &adminpb.UnsilenceRequest{Domain: d, Rule: "r"} }},
+		admin + "ListTargets": {least: access.Viewer},
+		admin + "TestAlerts":  {least: access.Operator},
 
 		admin + "ReplaceLineage":   {least: access.Admin},
 		admin + "CreateCredential": {least: access.Admin},

@@ -5138,6 +5138,87 @@ func (*UnsilenceResponse) Descriptor() ([]byte, []int) {
 	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{72}
 }
 
+type ListTargetsRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListTargetsRequest) Reset() {
+	*x = ListTargetsRequest{}
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[73]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListTargetsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListTargetsRequest) ProtoMessage() {}
+
+func (x *ListTargetsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[73]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListTargetsRequest.ProtoReflect.Descriptor instead.
+func (*ListTargetsRequest) Descriptor() ([]byte, []int) {
+	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{73}
+}
+
+type ListTargetsResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Kind and host of each: the rest of an address may be a secret.
+	Targets       []string `protobuf:"bytes,1,rep,name=targets,proto3" json:"targets,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListTargetsResponse) Reset() {
+	*x = ListTargetsResponse{}
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[74]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListTargetsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListTargetsResponse) ProtoMessage() {}
+
+func (x *ListTargetsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[74]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListTargetsResponse.ProtoReflect.Descriptor instead.
+func (*ListTargetsResponse) Descriptor() ([]byte, []int) {
+	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{74}
+}
+
+func (x *ListTargetsResponse) GetTargets() []string {
+	if x != nil {
+		return x.Targets
+	}
+	return nil
+}
+
 type TestAlertsRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Message       string                 `protobuf:"bytes,1,opt,name=message,proto3" json:"message,omitempty"`
@@ -5147,7 +5228,7 @@ type TestAlertsRequest struct {
 
 func (x *TestAlertsRequest) Reset() {
 	*x = TestAlertsRequest{}
-	mi := &file_web_api_adminpb_admin_proto_msgTypes[73]
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5159,7 +5240,7 @@ func (x *TestAlertsRequest) String() string {
 func (*TestAlertsRequest) ProtoMessage() {}
 
 func (x *TestAlertsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_web_api_adminpb_admin_proto_msgTypes[73]
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5172,7 +5253,7 @@ func (x *TestAlertsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TestAlertsRequest.ProtoReflect.Descriptor instead.
 func (*TestAlertsRequest) Descriptor() ([]byte, []int) {
-	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{73}
+	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{75}
 }
 
 func (x *TestAlertsRequest) GetMessage() string {
@@ -5191,7 +5272,7 @@ type TestAlertsResponse struct {
 
 func (x *TestAlertsResponse) Reset() {
 	*x = TestAlertsResponse{}
-	mi := &file_web_api_adminpb_admin_proto_msgTypes[74]
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[76]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5203,7 +5284,7 @@ func (x *TestAlertsResponse) String() string {
 func (*TestAlertsResponse) ProtoMessage() {}
 
 func (x *TestAlertsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_web_api_adminpb_admin_proto_msgTypes[74]
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[76]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5216,7 +5297,7 @@ func (x *TestAlertsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TestAlertsResponse.ProtoReflect.Descriptor instead.
 func (*TestAlertsResponse) Descriptor() ([]byte, []int) {
-	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{74}
+	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{76}
 }
 
 func (x *TestAlertsResponse) GetAnswers() []*TargetAnswer {
@@ -5238,7 +5319,7 @@ type TargetAnswer struct {
 
 func (x *TargetAnswer) Reset() {
 	*x = TargetAnswer{}
-	mi := &file_web_api_adminpb_admin_proto_msgTypes[75]
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[77]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5250,7 +5331,7 @@ func (x *TargetAnswer) String() string {
 func (*TargetAnswer) ProtoMessage() {}
 
 func (x *TargetAnswer) ProtoReflect() protoreflect.Message {
-	mi := &file_web_api_adminpb_admin_proto_msgTypes[75]
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[77]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5263,7 +5344,7 @@ func (x *TargetAnswer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TargetAnswer.ProtoReflect.Descriptor instead.
 func (*TargetAnswer) Descriptor() ([]byte, []int) {
-	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{75}
+	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{77}
 }
 
 func (x *TargetAnswer) GetTarget() string {
@@ -5290,7 +5371,7 @@ type ReplaceLineageRequest struct {
 
 func (x *ReplaceLineageRequest) Reset() {
 	*x = ReplaceLineageRequest{}
-	mi := &file_web_api_adminpb_admin_proto_msgTypes[76]
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[78]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5302,7 +5383,7 @@ func (x *ReplaceLineageRequest) String() string {
 func (*ReplaceLineageRequest) ProtoMessage() {}
 
 func (x *ReplaceLineageRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_web_api_adminpb_admin_proto_msgTypes[76]
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[78]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5315,7 +5396,7 @@ func (x *ReplaceLineageRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplaceLineageRequest.ProtoReflect.Descriptor instead.
 func (*ReplaceLineageRequest) Descriptor() ([]byte, []int) {
-	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{76}
+	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{78}
 }
 
 func (x *ReplaceLineageRequest) GetLineage() string {
@@ -5340,7 +5421,7 @@ type ReplaceLineageResponse struct {
 
 func (x *ReplaceLineageResponse) Reset() {
 	*x = ReplaceLineageResponse{}
-	mi := &file_web_api_adminpb_admin_proto_msgTypes[77]
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[79]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5352,7 +5433,7 @@ func (x *ReplaceLineageResponse) String() string {
 func (*ReplaceLineageResponse) ProtoMessage() {}
 
 func (x *ReplaceLineageResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_web_api_adminpb_admin_proto_msgTypes[77]
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[79]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5365,7 +5446,7 @@ func (x *ReplaceLineageResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplaceLineageResponse.ProtoReflect.Descriptor instead.
 func (*ReplaceLineageResponse) Descriptor() ([]byte, []int) {
-	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{77}
+	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{79}
 }
 
 type CreateCredentialRequest struct {
@@ -5387,7 +5468,7 @@ type CreateCredentialRequest struct {
 
 func (x *CreateCredentialRequest) Reset() {
 	*x = CreateCredentialRequest{}
-	mi := &file_web_api_adminpb_admin_proto_msgTypes[78]
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[80]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5399,7 +5480,7 @@ func (x *CreateCredentialRequest) String() string {
 func (*CreateCredentialRequest) ProtoMessage() {}
 
 func (x *CreateCredentialRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_web_api_adminpb_admin_proto_msgTypes[78]
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[80]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5412,7 +5493,7 @@ func (x *CreateCredentialRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateCredentialRequest.ProtoReflect.Descriptor instead.
 func (*CreateCredentialRequest) Descriptor() ([]byte, []int) {
-	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{78}
+	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{80}
 }
 
 func (x *CreateCredentialRequest) GetName() string {
@@ -5468,7 +5549,7 @@ type CreateCredentialResponse struct {
 
 func (x *CreateCredentialResponse) Reset() {
 	*x = CreateCredentialResponse{}
-	mi := &file_web_api_adminpb_admin_proto_msgTypes[79]
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[81]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5480,7 +5561,7 @@ func (x *CreateCredentialResponse) String() string {
 func (*CreateCredentialResponse) ProtoMessage() {}
 
 func (x *CreateCredentialResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_web_api_adminpb_admin_proto_msgTypes[79]
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[81]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5493,7 +5574,7 @@ func (x *CreateCredentialResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateCredentialResponse.ProtoReflect.Descriptor instead.
 func (*CreateCredentialResponse) Descriptor() ([]byte, []int) {
-	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{79}
+	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{81}
 }
 
 func (x *CreateCredentialResponse) GetCredential() *Credential {
@@ -5518,7 +5599,7 @@ type ListCredentialsRequest struct {
 
 func (x *ListCredentialsRequest) Reset() {
 	*x = ListCredentialsRequest{}
-	mi := &file_web_api_adminpb_admin_proto_msgTypes[80]
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[82]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5530,7 +5611,7 @@ func (x *ListCredentialsRequest) String() string {
 func (*ListCredentialsRequest) ProtoMessage() {}
 
 func (x *ListCredentialsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_web_api_adminpb_admin_proto_msgTypes[80]
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[82]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5543,7 +5624,7 @@ func (x *ListCredentialsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListCredentialsRequest.ProtoReflect.Descriptor instead.
 func (*ListCredentialsRequest) Descriptor() ([]byte, []int) {
-	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{80}
+	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{82}
 }
 
 type ListCredentialsResponse struct {
@@ -5555,7 +5636,7 @@ type ListCredentialsResponse struct {
 
 func (x *ListCredentialsResponse) Reset() {
 	*x = ListCredentialsResponse{}
-	mi := &file_web_api_adminpb_admin_proto_msgTypes[81]
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[83]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5567,7 +5648,7 @@ func (x *ListCredentialsResponse) String() string {
 func (*ListCredentialsResponse) ProtoMessage() {}
 
 func (x *ListCredentialsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_web_api_adminpb_admin_proto_msgTypes[81]
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[83]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5580,7 +5661,7 @@ func (x *ListCredentialsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListCredentialsResponse.ProtoReflect.Descriptor instead.
 func (*ListCredentialsResponse) Descriptor() ([]byte, []int) {
-	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{81}
+	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{83}
 }
 
 func (x *ListCredentialsResponse) GetCredentials() []*Credential {
@@ -5607,7 +5688,7 @@ type Credential struct {
 
 func (x *Credential) Reset() {
 	*x = Credential{}
-	mi := &file_web_api_adminpb_admin_proto_msgTypes[82]
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[84]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5619,7 +5700,7 @@ func (x *Credential) String() string {
 func (*Credential) ProtoMessage() {}
 
 func (x *Credential) ProtoReflect() protoreflect.Message {
-	mi := &file_web_api_adminpb_admin_proto_msgTypes[82]
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[84]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5632,7 +5713,7 @@ func (x *Credential) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Credential.ProtoReflect.Descriptor instead.
 func (*Credential) Descriptor() ([]byte, []int) {
-	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{82}
+	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{84}
 }
 
 func (x *Credential) GetId() string {
@@ -5701,7 +5782,7 @@ type RevokeCredentialRequest struct {
 
 func (x *RevokeCredentialRequest) Reset() {
 	*x = RevokeCredentialRequest{}
-	mi := &file_web_api_adminpb_admin_proto_msgTypes[83]
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[85]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5713,7 +5794,7 @@ func (x *RevokeCredentialRequest) String() string {
 func (*RevokeCredentialRequest) ProtoMessage() {}
 
 func (x *RevokeCredentialRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_web_api_adminpb_admin_proto_msgTypes[83]
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[85]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5726,7 +5807,7 @@ func (x *RevokeCredentialRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevokeCredentialRequest.ProtoReflect.Descriptor instead.
 func (*RevokeCredentialRequest) Descriptor() ([]byte, []int) {
-	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{83}
+	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{85}
 }
 
 func (x *RevokeCredentialRequest) GetId() string {
@@ -5751,7 +5832,7 @@ type RevokeCredentialResponse struct {
 
 func (x *RevokeCredentialResponse) Reset() {
 	*x = RevokeCredentialResponse{}
-	mi := &file_web_api_adminpb_admin_proto_msgTypes[84]
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[86]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5763,7 +5844,7 @@ func (x *RevokeCredentialResponse) String() string {
 func (*RevokeCredentialResponse) ProtoMessage() {}
 
 func (x *RevokeCredentialResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_web_api_adminpb_admin_proto_msgTypes[84]
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[86]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5776,7 +5857,7 @@ func (x *RevokeCredentialResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevokeCredentialResponse.ProtoReflect.Descriptor instead.
 func (*RevokeCredentialResponse) Descriptor() ([]byte, []int) {
-	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{84}
+	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{86}
 }
 
 type StatsRequest struct {
@@ -5800,7 +5881,7 @@ type StatsRequest struct {
 
 func (x *StatsRequest) Reset() {
 	*x = StatsRequest{}
-	mi := &file_web_api_adminpb_admin_proto_msgTypes[85]
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[87]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5812,7 +5893,7 @@ func (x *StatsRequest) String() string {
 func (*StatsRequest) ProtoMessage() {}
 
 func (x *StatsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_web_api_adminpb_admin_proto_msgTypes[85]
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[87]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5825,7 +5906,7 @@ func (x *StatsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatsRequest.ProtoReflect.Descriptor instead.
 func (*StatsRequest) Descriptor() ([]byte, []int) {
-	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{85}
+	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{87}
 }
 
 func (x *StatsRequest) GetDomain() string {
@@ -5889,7 +5970,7 @@ type StatsResponse struct {
 
 func (x *StatsResponse) Reset() {
 	*x = StatsResponse{}
-	mi := &file_web_api_adminpb_admin_proto_msgTypes[86]
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[88]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5901,7 +5982,7 @@ func (x *StatsResponse) String() string {
 func (*StatsResponse) ProtoMessage() {}
 
 func (x *StatsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_web_api_adminpb_admin_proto_msgTypes[86]
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[88]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5914,7 +5995,7 @@ func (x *StatsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatsResponse.ProtoReflect.Descriptor instead.
 func (*StatsResponse) Descriptor() ([]byte, []int) {
-	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{86}
+	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{88}
 }
 
 func (x *StatsResponse) GetFrom() *timestamppb.Timestamp {
@@ -5989,7 +6070,7 @@ type VersionStats struct {
 
 func (x *VersionStats) Reset() {
 	*x = VersionStats{}
-	mi := &file_web_api_adminpb_admin_proto_msgTypes[87]
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[89]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6001,7 +6082,7 @@ func (x *VersionStats) String() string {
 func (*VersionStats) ProtoMessage() {}
 
 func (x *VersionStats) ProtoReflect() protoreflect.Message {
-	mi := &file_web_api_adminpb_admin_proto_msgTypes[87]
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[89]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6014,7 +6095,7 @@ func (x *VersionStats) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VersionStats.ProtoReflect.Descriptor instead.
 func (*VersionStats) Descriptor() ([]byte, []int) {
-	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{87}
+	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{89}
 }
 
 func (x *VersionStats) GetRule() string {
@@ -6120,7 +6201,7 @@ type VersionFigures struct {
 
 func (x *VersionFigures) Reset() {
 	*x = VersionFigures{}
-	mi := &file_web_api_adminpb_admin_proto_msgTypes[88]
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[90]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6132,7 +6213,7 @@ func (x *VersionFigures) String() string {
 func (*VersionFigures) ProtoMessage() {}
 
 func (x *VersionFigures) ProtoReflect() protoreflect.Message {
-	mi := &file_web_api_adminpb_admin_proto_msgTypes[88]
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[90]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6145,7 +6226,7 @@ func (x *VersionFigures) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VersionFigures.ProtoReflect.Descriptor instead.
 func (*VersionFigures) Descriptor() ([]byte, []int) {
-	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{88}
+	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{90}
 }
 
 func (x *VersionFigures) GetMatched() int64 {
@@ -6284,7 +6365,7 @@ type VersionPoint struct {
 
 func (x *VersionPoint) Reset() {
 	*x = VersionPoint{}
-	mi := &file_web_api_adminpb_admin_proto_msgTypes[89]
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[91]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6296,7 +6377,7 @@ func (x *VersionPoint) String() string {
 func (*VersionPoint) ProtoMessage() {}
 
 func (x *VersionPoint) ProtoReflect() protoreflect.Message {
-	mi := &file_web_api_adminpb_admin_proto_msgTypes[89]
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[91]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6309,7 +6390,7 @@ func (x *VersionPoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VersionPoint.ProtoReflect.Descriptor instead.
 func (*VersionPoint) Descriptor() ([]byte, []int) {
-	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{89}
+	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{91}
 }
 
 func (x *VersionPoint) GetStart() *timestamppb.Timestamp {
@@ -6339,7 +6420,7 @@ type LimitRefusals struct {
 
 func (x *LimitRefusals) Reset() {
 	*x = LimitRefusals{}
-	mi := &file_web_api_adminpb_admin_proto_msgTypes[90]
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[92]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6351,7 +6432,7 @@ func (x *LimitRefusals) String() string {
 func (*LimitRefusals) ProtoMessage() {}
 
 func (x *LimitRefusals) ProtoReflect() protoreflect.Message {
-	mi := &file_web_api_adminpb_admin_proto_msgTypes[90]
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[92]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6364,7 +6445,7 @@ func (x *LimitRefusals) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LimitRefusals.ProtoReflect.Descriptor instead.
 func (*LimitRefusals) Descriptor() ([]byte, []int) {
-	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{90}
+	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{92}
 }
 
 func (x *LimitRefusals) GetNumber() int32 {
@@ -6398,7 +6479,7 @@ type DomainStats struct {
 
 func (x *DomainStats) Reset() {
 	*x = DomainStats{}
-	mi := &file_web_api_adminpb_admin_proto_msgTypes[91]
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[93]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6410,7 +6491,7 @@ func (x *DomainStats) String() string {
 func (*DomainStats) ProtoMessage() {}
 
 func (x *DomainStats) ProtoReflect() protoreflect.Message {
-	mi := &file_web_api_adminpb_admin_proto_msgTypes[91]
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[93]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6423,7 +6504,7 @@ func (x *DomainStats) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DomainStats.ProtoReflect.Descriptor instead.
 func (*DomainStats) Descriptor() ([]byte, []int) {
-	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{91}
+	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{93}
 }
 
 func (x *DomainStats) GetTotal() *DomainFigures {
@@ -6453,7 +6534,7 @@ type OverviewRequest struct {
 
 func (x *OverviewRequest) Reset() {
 	*x = OverviewRequest{}
-	mi := &file_web_api_adminpb_admin_proto_msgTypes[92]
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[94]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6465,7 +6546,7 @@ func (x *OverviewRequest) String() string {
 func (*OverviewRequest) ProtoMessage() {}
 
 func (x *OverviewRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_web_api_adminpb_admin_proto_msgTypes[92]
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[94]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6478,7 +6559,7 @@ func (x *OverviewRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OverviewRequest.ProtoReflect.Descriptor instead.
 func (*OverviewRequest) Descriptor() ([]byte, []int) {
-	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{92}
+	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{94}
 }
 
 func (x *OverviewRequest) GetSince() *durationpb.Duration {
@@ -6509,7 +6590,7 @@ type OverviewResponse struct {
 
 func (x *OverviewResponse) Reset() {
 	*x = OverviewResponse{}
-	mi := &file_web_api_adminpb_admin_proto_msgTypes[93]
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[95]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6521,7 +6602,7 @@ func (x *OverviewResponse) String() string {
 func (*OverviewResponse) ProtoMessage() {}
 
 func (x *OverviewResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_web_api_adminpb_admin_proto_msgTypes[93]
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[95]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6534,7 +6615,7 @@ func (x *OverviewResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OverviewResponse.ProtoReflect.Descriptor instead.
 func (*OverviewResponse) Descriptor() ([]byte, []int) {
-	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{93}
+	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{95}
 }
 
 func (x *OverviewResponse) GetFrom() *timestamppb.Timestamp {
@@ -6575,7 +6656,7 @@ type DomainOverview struct {
 
 func (x *DomainOverview) Reset() {
 	*x = DomainOverview{}
-	mi := &file_web_api_adminpb_admin_proto_msgTypes[94]
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[96]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6587,7 +6668,7 @@ func (x *DomainOverview) String() string {
 func (*DomainOverview) ProtoMessage() {}
 
 func (x *DomainOverview) ProtoReflect() protoreflect.Message {
-	mi := &file_web_api_adminpb_admin_proto_msgTypes[94]
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[96]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6600,7 +6681,7 @@ func (x *DomainOverview) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DomainOverview.ProtoReflect.Descriptor instead.
 func (*DomainOverview) Descriptor() ([]byte, []int) {
-	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{94}
+	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{96}
 }
 
 func (x *DomainOverview) GetDomain() string {
@@ -6632,7 +6713,7 @@ type DomainFigures struct {
 
 func (x *DomainFigures) Reset() {
 	*x = DomainFigures{}
-	mi := &file_web_api_adminpb_admin_proto_msgTypes[95]
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[97]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6644,7 +6725,7 @@ func (x *DomainFigures) String() string {
 func (*DomainFigures) ProtoMessage() {}
 
 func (x *DomainFigures) ProtoReflect() protoreflect.Message {
-	mi := &file_web_api_adminpb_admin_proto_msgTypes[95]
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[97]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6657,7 +6738,7 @@ func (x *DomainFigures) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DomainFigures.ProtoReflect.Descriptor instead.
 func (*DomainFigures) Descriptor() ([]byte, []int) {
-	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{95}
+	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{97}
 }
 
 func (x *DomainFigures) GetAllowed() int64 {
@@ -6712,7 +6793,7 @@ type DomainPoint struct {
 
 func (x *DomainPoint) Reset() {
 	*x = DomainPoint{}
-	mi := &file_web_api_adminpb_admin_proto_msgTypes[96]
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[98]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6724,7 +6805,7 @@ func (x *DomainPoint) String() string {
 func (*DomainPoint) ProtoMessage() {}
 
 func (x *DomainPoint) ProtoReflect() protoreflect.Message {
-	mi := &file_web_api_adminpb_admin_proto_msgTypes[96]
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[98]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6737,7 +6818,7 @@ func (x *DomainPoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DomainPoint.ProtoReflect.Descriptor instead.
 func (*DomainPoint) Descriptor() ([]byte, []int) {
-	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{96}
+	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{98}
 }
 
 func (x *DomainPoint) GetStart() *timestamppb.Timestamp {
@@ -6767,7 +6848,7 @@ type MissingCounts struct {
 
 func (x *MissingCounts) Reset() {
 	*x = MissingCounts{}
-	mi := &file_web_api_adminpb_admin_proto_msgTypes[97]
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[99]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6779,7 +6860,7 @@ func (x *MissingCounts) String() string {
 func (*MissingCounts) ProtoMessage() {}
 
 func (x *MissingCounts) ProtoReflect() protoreflect.Message {
-	mi := &file_web_api_adminpb_admin_proto_msgTypes[97]
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[99]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6792,7 +6873,7 @@ func (x *MissingCounts) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MissingCounts.ProtoReflect.Descriptor instead.
 func (*MissingCounts) Descriptor() ([]byte, []int) {
-	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{97}
+	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{99}
 }
 
 func (x *MissingCounts) GetNode() string {
@@ -6830,7 +6911,7 @@ type TopRequest struct {
 
 func (x *TopRequest) Reset() {
 	*x = TopRequest{}
-	mi := &file_web_api_adminpb_admin_proto_msgTypes[98]
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[100]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6842,7 +6923,7 @@ func (x *TopRequest) String() string {
 func (*TopRequest) ProtoMessage() {}
 
 func (x *TopRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_web_api_adminpb_admin_proto_msgTypes[98]
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[100]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6855,7 +6936,7 @@ func (x *TopRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TopRequest.ProtoReflect.Descriptor instead.
 func (*TopRequest) Descriptor() ([]byte, []int) {
-	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{98}
+	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{100}
 }
 
 func (x *TopRequest) GetDomain() string {
@@ -6900,7 +6981,7 @@ type TopResponse struct {
 
 func (x *TopResponse) Reset() {
 	*x = TopResponse{}
-	mi := &file_web_api_adminpb_admin_proto_msgTypes[99]
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[101]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6912,7 +6993,7 @@ func (x *TopResponse) String() string {
 func (*TopResponse) ProtoMessage() {}
 
 func (x *TopResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_web_api_adminpb_admin_proto_msgTypes[99]
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[101]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6925,7 +7006,7 @@ func (x *TopResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TopResponse.ProtoReflect.Descriptor instead.
 func (*TopResponse) Descriptor() ([]byte, []int) {
-	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{99}
+	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{101}
 }
 
 func (x *TopResponse) GetFrom() *timestamppb.Timestamp {
@@ -6977,7 +7058,7 @@ type VersionKeys struct {
 
 func (x *VersionKeys) Reset() {
 	*x = VersionKeys{}
-	mi := &file_web_api_adminpb_admin_proto_msgTypes[100]
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[102]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6989,7 +7070,7 @@ func (x *VersionKeys) String() string {
 func (*VersionKeys) ProtoMessage() {}
 
 func (x *VersionKeys) ProtoReflect() protoreflect.Message {
-	mi := &file_web_api_adminpb_admin_proto_msgTypes[100]
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[102]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7002,7 +7083,7 @@ func (x *VersionKeys) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VersionKeys.ProtoReflect.Descriptor instead.
 func (*VersionKeys) Descriptor() ([]byte, []int) {
-	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{100}
+	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{102}
 }
 
 func (x *VersionKeys) GetVersion() int64 {
@@ -7079,7 +7160,7 @@ type TopKey struct {
 
 func (x *TopKey) Reset() {
 	*x = TopKey{}
-	mi := &file_web_api_adminpb_admin_proto_msgTypes[101]
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[103]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7091,7 +7172,7 @@ func (x *TopKey) String() string {
 func (*TopKey) ProtoMessage() {}
 
 func (x *TopKey) ProtoReflect() protoreflect.Message {
-	mi := &file_web_api_adminpb_admin_proto_msgTypes[101]
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[103]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7104,7 +7185,7 @@ func (x *TopKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TopKey.ProtoReflect.Descriptor instead.
 func (*TopKey) Descriptor() ([]byte, []int) {
-	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{101}
+	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{103}
 }
 
 func (x *TopKey) GetLabel() string {
@@ -7169,7 +7250,7 @@ type LookupRequest struct {
 
 func (x *LookupRequest) Reset() {
 	*x = LookupRequest{}
-	mi := &file_web_api_adminpb_admin_proto_msgTypes[102]
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[104]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7181,7 +7262,7 @@ func (x *LookupRequest) String() string {
 func (*LookupRequest) ProtoMessage() {}
 
 func (x *LookupRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_web_api_adminpb_admin_proto_msgTypes[102]
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[104]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7194,7 +7275,7 @@ func (x *LookupRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LookupRequest.ProtoReflect.Descriptor instead.
 func (*LookupRequest) Descriptor() ([]byte, []int) {
-	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{102}
+	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{104}
 }
 
 func (x *LookupRequest) GetDomain() string {
@@ -7256,7 +7337,7 @@ type LookupResponse struct {
 
 func (x *LookupResponse) Reset() {
 	*x = LookupResponse{}
-	mi := &file_web_api_adminpb_admin_proto_msgTypes[103]
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[105]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7268,7 +7349,7 @@ func (x *LookupResponse) String() string {
 func (*LookupResponse) ProtoMessage() {}
 
 func (x *LookupResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_web_api_adminpb_admin_proto_msgTypes[103]
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[105]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7281,7 +7362,7 @@ func (x *LookupResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LookupResponse.ProtoReflect.Descriptor instead.
 func (*LookupResponse) Descriptor() ([]byte, []int) {
-	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{103}
+	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{105}
 }
 
 func (x *LookupResponse) GetFrom() *timestamppb.Timestamp {
@@ -7346,7 +7427,7 @@ type KeyStanding struct {
 
 func (x *KeyStanding) Reset() {
 	*x = KeyStanding{}
-	mi := &file_web_api_adminpb_admin_proto_msgTypes[104]
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[106]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7358,7 +7439,7 @@ func (x *KeyStanding) String() string {
 func (*KeyStanding) ProtoMessage() {}
 
 func (x *KeyStanding) ProtoReflect() protoreflect.Message {
-	mi := &file_web_api_adminpb_admin_proto_msgTypes[104]
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[106]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7371,7 +7452,7 @@ func (x *KeyStanding) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyStanding.ProtoReflect.Descriptor instead.
 func (*KeyStanding) Descriptor() ([]byte, []int) {
-	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{104}
+	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{106}
 }
 
 func (x *KeyStanding) GetRule() string {
@@ -7453,7 +7534,7 @@ type Refusal struct {
 
 func (x *Refusal) Reset() {
 	*x = Refusal{}
-	mi := &file_web_api_adminpb_admin_proto_msgTypes[105]
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[107]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7465,7 +7546,7 @@ func (x *Refusal) String() string {
 func (*Refusal) ProtoMessage() {}
 
 func (x *Refusal) ProtoReflect() protoreflect.Message {
-	mi := &file_web_api_adminpb_admin_proto_msgTypes[105]
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[107]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7478,7 +7559,7 @@ func (x *Refusal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Refusal.ProtoReflect.Descriptor instead.
 func (*Refusal) Descriptor() ([]byte, []int) {
-	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{105}
+	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{107}
 }
 
 func (x *Refusal) GetTime() *timestamppb.Timestamp {
@@ -7942,7 +8023,10 @@ const file_web_api_adminpb_admin_proto_rawDesc = "" +
 	"\x06domain\x18\x01 \x01(\tR\x06domain\x12\x12\n" +
 	"\x04rule\x18\x02 \x01(\tR\x04rule\x12\x18\n" +
 	"\amessage\x18\x03 \x01(\tR\amessage\"\x13\n" +
-	"\x11UnsilenceResponse\"-\n" +
+	"\x11UnsilenceResponse\"\x14\n" +
+	"\x12ListTargetsRequest\"/\n" +
+	"\x13ListTargetsResponse\x12\x18\n" +
+	"\atargets\x18\x01 \x03(\tR\atargets\"-\n" +
 	"\x11TestAlertsRequest\x12\x18\n" +
 	"\amessage\x18\x01 \x01(\tR\amessage\"O\n" +
 	"\x12TestAlertsResponse\x129\n" +
@@ -8131,7 +8215,7 @@ const file_web_api_adminpb_admin_proto_rawDesc = "" +
 	"\x04path\x18\t \x01(\tR\x04path\x12\x1c\n" +
 	"\treference\x18\n" +
 	" \x01(\tR\treference\x12\x12\n" +
-	"\x04node\x18\v \x01(\tR\x04node2\x85\x17\n" +
+	"\x04node\x18\v \x01(\tR\x04node2\xe3\x17\n" +
 	"\fAdminService\x12M\n" +
 	"\x06WhoAmI\x12 .headgate.admin.v1.WhoAmIRequest\x1a!.headgate.admin.v1.WhoAmIResponse\x12J\n" +
 	"\x05Apply\x12\x1f.headgate.admin.v1.ApplyRequest\x1a .headgate.admin.v1.ApplyResponse\x12P\n" +
@@ -8158,7 +8242,8 @@ const file_web_api_adminpb_admin_proto_rawDesc = "" +
 	"\n" +
 	"ListAlerts\x12$.headgate.admin.v1.ListAlertsRequest\x1a%.headgate.admin.v1.ListAlertsResponse\x12P\n" +
 	"\aSilence\x12!.headgate.admin.v1.SilenceRequest\x1a\".headgate.admin.v1.SilenceResponse\x12V\n" +
-	"\tUnsilence\x12#.headgate.admin.v1.UnsilenceRequest\x1a$.headgate.admin.v1.UnsilenceResponse\x12Y\n" +
+	"\tUnsilence\x12#.headgate.admin.v1.UnsilenceRequest\x1a$.headgate.admin.v1.UnsilenceResponse\x12\\\n" +
+	"\vListTargets\x12%.headgate.admin.v1.ListTargetsRequest\x1a&.headgate.admin.v1.ListTargetsResponse\x12Y\n" +
 	"\n" +
 	"TestAlerts\x12$.headgate.admin.v1.TestAlertsRequest\x1a%.headgate.admin.v1.TestAlertsResponse\x12e\n" +
 	"\x0eReplaceLineage\x12(.headgate.admin.v1.ReplaceLineageRequest\x1a).headgate.admin.v1.ReplaceLineageResponse\x12k\n" +
@@ -8182,7 +8267,7 @@ func file_web_api_adminpb_admin_proto_rawDescGZIP() []byte {
 	return file_web_api_adminpb_admin_proto_rawDescData
 }
 
-var file_web_api_adminpb_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 106)
+var file_web_api_adminpb_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 108)
 var file_web_api_adminpb_admin_proto_goTypes = []any{
 	(*Why)(nil),                      // 0: headgate.admin.v1.Why
 	(*WhoAmIRequest)(nil),            // 1: headgate.admin.v1.WhoAmIRequest
@@ -8257,45 +8342,47 @@ var file_web_api_adminpb_admin_proto_goTypes = []any{
 	(*SilenceResponse)(nil),          // 70: headgate.admin.v1.SilenceResponse
 	(*UnsilenceRequest)(nil),         // 71: headgate.admin.v1.UnsilenceRequest
 	(*UnsilenceResponse)(nil),        // 72: headgate.admin.v1.UnsilenceResponse
-	(*TestAlertsRequest)(nil),        // 73: headgate.admin.v1.TestAlertsRequest
-	(*TestAlertsResponse)(nil),       // 74: headgate.admin.v1.TestAlertsResponse
-	(*TargetAnswer)(nil),             // 75: headgate.admin.v1.TargetAnswer
-	(*ReplaceLineageRequest)(nil),    // 76: headgate.admin.v1.ReplaceLineageRequest
-	(*ReplaceLineageResponse)(nil),   // 77: headgate.admin.v1.ReplaceLineageResponse
-	(*CreateCredentialRequest)(nil),  // 78: headgate.admin.v1.CreateCredentialRequest
-	(*CreateCredentialResponse)(nil), // 79: headgate.admin.v1.CreateCredentialResponse
-	(*ListCredentialsRequest)(nil),   // 80: headgate.admin.v1.ListCredentialsRequest
-	(*ListCredentialsResponse)(nil),  // 81: headgate.admin.v1.ListCredentialsResponse
-	(*Credential)(nil),               // 82: headgate.admin.v1.Credential
-	(*RevokeCredentialRequest)(nil),  // 83: headgate.admin.v1.RevokeCredentialRequest
-	(*RevokeCredentialResponse)(nil), // 84: headgate.admin.v1.RevokeCredentialResponse
-	(*StatsRequest)(nil),             // 85: headgate.admin.v1.StatsRequest
-	(*StatsResponse)(nil),            // 86: headgate.admin.v1.StatsResponse
-	(*VersionStats)(nil),             // 87: headgate.admin.v1.VersionStats
-	(*VersionFigures)(nil),           // 88: headgate.admin.v1.VersionFigures
-	(*VersionPoint)(nil),             // 89: headgate.admin.v1.VersionPoint
-	(*LimitRefusals)(nil),            // 90: headgate.admin.v1.LimitRefusals
-	(*DomainStats)(nil),              // 91: headgate.admin.v1.DomainStats
-	(*OverviewRequest)(nil),          // 92: headgate.admin.v1.OverviewRequest
-	(*OverviewResponse)(nil),         // 93: headgate.admin.v1.OverviewResponse
-	(*DomainOverview)(nil),           // 94: headgate.admin.v1.DomainOverview
-	(*DomainFigures)(nil),            // 95: headgate.admin.v1.DomainFigures
-	(*DomainPoint)(nil),              // 96: headgate.admin.v1.DomainPoint
-	(*MissingCounts)(nil),            // 97: headgate.admin.v1.MissingCounts
-	(*TopRequest)(nil),               // 98: headgate.admin.v1.TopRequest
-	(*TopResponse)(nil),              // 99: headgate.admin.v1.TopResponse
-	(*VersionKeys)(nil),              // 100: headgate.admin.v1.VersionKeys
-	(*TopKey)(nil),                   // 101: headgate.admin.v1.TopKey
-	(*LookupRequest)(nil),            // 102: headgate.admin.v1.LookupRequest
-	(*LookupResponse)(nil),           // 103: headgate.admin.v1.LookupResponse
-	(*KeyStanding)(nil),              // 104: headgate.admin.v1.KeyStanding
-	(*Refusal)(nil),                  // 105: headgate.admin.v1.Refusal
-	(*timestamppb.Timestamp)(nil),    // 106: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),      // 107: google.protobuf.Duration
+	(*ListTargetsRequest)(nil),       // 73: headgate.admin.v1.ListTargetsRequest
+	(*ListTargetsResponse)(nil),      // 74: headgate.admin.v1.ListTargetsResponse
+	(*TestAlertsRequest)(nil),        // 75: headgate.admin.v1.TestAlertsRequest
+	(*TestAlertsResponse)(nil),       // 76: headgate.admin.v1.TestAlertsResponse
+	(*TargetAnswer)(nil),             // 77: headgate.admin.v1.TargetAnswer
+	(*ReplaceLineageRequest)(nil),    // 78: headgate.admin.v1.ReplaceLineageRequest
+	(*ReplaceLineageResponse)(nil),   // 79: headgate.admin.v1.ReplaceLineageResponse
+	(*CreateCredentialRequest)(nil),  // 80: headgate.admin.v1.CreateCredentialRequest
+	(*CreateCredentialResponse)(nil), // 81: headgate.admin.v1.CreateCredentialResponse
+	(*ListCredentialsRequest)(nil),   // 82: headgate.admin.v1.ListCredentialsRequest
+	(*ListCredentialsResponse)(nil),  // 83: headgate.admin.v1.ListCredentialsResponse
+	(*Credential)(nil),               // 84: headgate.admin.v1.Credential
+	(*RevokeCredentialRequest)(nil),  // 85: headgate.admin.v1.RevokeCredentialRequest
+	(*RevokeCredentialResponse)(nil), // 86: headgate.admin.v1.RevokeCredentialResponse
+	(*StatsRequest)(nil),             // 87: headgate.admin.v1.StatsRequest
+	(*StatsResponse)(nil),            // 88: headgate.admin.v1.StatsResponse
+	(*VersionStats)(nil),             // 89: headgate.admin.v1.VersionStats
+	(*VersionFigures)(nil),           // 90: headgate.admin.v1.VersionFigures
+	(*VersionPoint)(nil),             // 91: headgate.admin.v1.VersionPoint
+	(*LimitRefusals)(nil),            // 92: headgate.admin.v1.LimitRefusals
+	(*DomainStats)(nil),              // 93: headgate.admin.v1.DomainStats
+	(*OverviewRequest)(nil),          // 94: headgate.admin.v1.OverviewRequest
+	(*OverviewResponse)(nil),         // 95: headgate.admin.v1.OverviewResponse
+	(*DomainOverview)(nil),           // 96: headgate.admin.v1.DomainOverview
+	(*DomainFigures)(nil),            // 97: headgate.admin.v1.DomainFigures
+	(*DomainPoint)(nil),              // 98: headgate.admin.v1.DomainPoint
+	(*MissingCounts)(nil),            // 99: headgate.admin.v1.MissingCounts
+	(*TopRequest)(nil),               // 100: headgate.admin.v1.TopRequest
+	(*TopResponse)(nil),              // 101: headgate.admin.v1.TopResponse
+	(*VersionKeys)(nil),              // 102: headgate.admin.v1.VersionKeys
+	(*TopKey)(nil),                   // 103: headgate.admin.v1.TopKey
+	(*LookupRequest)(nil),            // 104: headgate.admin.v1.LookupRequest
+	(*LookupResponse)(nil),           // 105: headgate.admin.v1.LookupResponse
+	(*KeyStanding)(nil),              // 106: headgate.admin.v1.KeyStanding
+	(*Refusal)(nil),                  // 107: headgate.admin.v1.Refusal
+	(*timestamppb.Timestamp)(nil),    // 108: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),      // 109: google.protobuf.Duration
 }
 var file_web_api_adminpb_admin_proto_depIdxs = []int32{
-	106, // 0: headgate.admin.v1.WhoAmIResponse.expires:type_name -> google.protobuf.Timestamp
-	106, // 1: headgate.admin.v1.WhoAmIResponse.time:type_name -> google.protobuf.Timestamp
+	108, // 0: headgate.admin.v1.WhoAmIResponse.expires:type_name -> google.protobuf.Timestamp
+	108, // 1: headgate.admin.v1.WhoAmIResponse.time:type_name -> google.protobuf.Timestamp
 	3,   // 2: headgate.admin.v1.ApplyRequest.files:type_name -> headgate.admin.v1.File
 	0,   // 3: headgate.admin.v1.ApplyRequest.why:type_name -> headgate.admin.v1.Why
 	6,   // 4: headgate.admin.v1.ApplyResponse.outcomes:type_name -> headgate.admin.v1.Outcome
@@ -8310,12 +8397,12 @@ var file_web_api_adminpb_admin_proto_depIdxs = []int32{
 	6,   // 13: headgate.admin.v1.RollbackDomainResponse.outcome:type_name -> headgate.admin.v1.Outcome
 	0,   // 14: headgate.admin.v1.DeleteRequest.why:type_name -> headgate.admin.v1.Why
 	6,   // 15: headgate.admin.v1.DeleteResponse.outcome:type_name -> headgate.admin.v1.Outcome
-	107, // 16: headgate.admin.v1.FreezeRequest.for:type_name -> google.protobuf.Duration
+	109, // 16: headgate.admin.v1.FreezeRequest.for:type_name -> google.protobuf.Duration
 	0,   // 17: headgate.admin.v1.FreezeRequest.why:type_name -> headgate.admin.v1.Why
 	6,   // 18: headgate.admin.v1.FreezeResponse.outcome:type_name -> headgate.admin.v1.Outcome
 	0,   // 19: headgate.admin.v1.UnfreezeRequest.why:type_name -> headgate.admin.v1.Why
 	6,   // 20: headgate.admin.v1.UnfreezeResponse.outcome:type_name -> headgate.admin.v1.Outcome
-	106, // 21: headgate.admin.v1.SetOverrideRequest.until:type_name -> google.protobuf.Timestamp
+	108, // 21: headgate.admin.v1.SetOverrideRequest.until:type_name -> google.protobuf.Timestamp
 	0,   // 22: headgate.admin.v1.SetOverrideRequest.why:type_name -> headgate.admin.v1.Why
 	6,   // 23: headgate.admin.v1.SetOverrideResponse.outcome:type_name -> headgate.admin.v1.Outcome
 	0,   // 24: headgate.admin.v1.DeleteOverrideRequest.why:type_name -> headgate.admin.v1.Why
@@ -8323,104 +8410,104 @@ var file_web_api_adminpb_admin_proto_depIdxs = []int32{
 	28,  // 26: headgate.admin.v1.ListRulesResponse.rules:type_name -> headgate.admin.v1.Rule
 	40,  // 27: headgate.admin.v1.Rule.stable:type_name -> headgate.admin.v1.Version
 	40,  // 28: headgate.admin.v1.Rule.candidate:type_name -> headgate.admin.v1.Version
-	106, // 29: headgate.admin.v1.Rule.frozen_until:type_name -> google.protobuf.Timestamp
+	108, // 29: headgate.admin.v1.Rule.frozen_until:type_name -> google.protobuf.Timestamp
 	33,  // 30: headgate.admin.v1.GetRolloutResponse.rollout:type_name -> headgate.admin.v1.Rollout
 	33,  // 31: headgate.admin.v1.WatchRolloutResponse.rollout:type_name -> headgate.admin.v1.Rollout
 	28,  // 32: headgate.admin.v1.Rollout.rule:type_name -> headgate.admin.v1.Rule
-	106, // 33: headgate.admin.v1.Rollout.since:type_name -> google.protobuf.Timestamp
+	108, // 33: headgate.admin.v1.Rollout.since:type_name -> google.protobuf.Timestamp
 	34,  // 34: headgate.admin.v1.Rollout.evidence:type_name -> headgate.admin.v1.Evidence
 	36,  // 35: headgate.admin.v1.Rollout.versions:type_name -> headgate.admin.v1.VersionCounts
 	37,  // 36: headgate.admin.v1.Rollout.plan:type_name -> headgate.admin.v1.PlanState
-	106, // 37: headgate.admin.v1.Evidence.from:type_name -> google.protobuf.Timestamp
-	106, // 38: headgate.admin.v1.Evidence.to:type_name -> google.protobuf.Timestamp
+	108, // 37: headgate.admin.v1.Evidence.from:type_name -> google.protobuf.Timestamp
+	108, // 38: headgate.admin.v1.Evidence.to:type_name -> google.protobuf.Timestamp
 	35,  // 39: headgate.admin.v1.Evidence.would_refuse:type_name -> headgate.admin.v1.Interval
 	35,  // 40: headgate.admin.v1.Evidence.delta:type_name -> headgate.admin.v1.Interval
 	38,  // 41: headgate.admin.v1.PlanState.steps:type_name -> headgate.admin.v1.PlanStep
-	107, // 42: headgate.admin.v1.PlanState.elapsed:type_name -> google.protobuf.Duration
+	109, // 42: headgate.admin.v1.PlanState.elapsed:type_name -> google.protobuf.Duration
 	39,  // 43: headgate.admin.v1.PlanState.gates:type_name -> headgate.admin.v1.GateState
-	107, // 44: headgate.admin.v1.PlanStep.hold:type_name -> google.protobuf.Duration
+	109, // 44: headgate.admin.v1.PlanStep.hold:type_name -> google.protobuf.Duration
 	35,  // 45: headgate.admin.v1.GateState.is:type_name -> headgate.admin.v1.Interval
 	43,  // 46: headgate.admin.v1.ListDomainsResponse.domains:type_name -> headgate.admin.v1.Domain
 	44,  // 47: headgate.admin.v1.Domain.exempt:type_name -> headgate.admin.v1.Exemption
 	45,  // 48: headgate.admin.v1.Domain.freezes:type_name -> headgate.admin.v1.FreezeState
-	106, // 49: headgate.admin.v1.FreezeState.until:type_name -> google.protobuf.Timestamp
+	108, // 49: headgate.admin.v1.FreezeState.until:type_name -> google.protobuf.Timestamp
 	48,  // 50: headgate.admin.v1.ListOverridesResponse.overrides:type_name -> headgate.admin.v1.Override
-	106, // 51: headgate.admin.v1.Override.until:type_name -> google.protobuf.Timestamp
-	106, // 52: headgate.admin.v1.Override.made:type_name -> google.protobuf.Timestamp
+	108, // 51: headgate.admin.v1.Override.until:type_name -> google.protobuf.Timestamp
+	108, // 52: headgate.admin.v1.Override.made:type_name -> google.protobuf.Timestamp
 	51,  // 53: headgate.admin.v1.HistoryResponse.entries:type_name -> headgate.admin.v1.HistoryEntry
 	40,  // 54: headgate.admin.v1.HistoryEntry.stable:type_name -> headgate.admin.v1.Version
 	40,  // 55: headgate.admin.v1.HistoryEntry.candidate:type_name -> headgate.admin.v1.Version
-	106, // 56: headgate.admin.v1.HistoryEntry.time:type_name -> google.protobuf.Timestamp
-	106, // 57: headgate.admin.v1.ListAuditRequest.from:type_name -> google.protobuf.Timestamp
-	106, // 58: headgate.admin.v1.ListAuditRequest.to:type_name -> google.protobuf.Timestamp
+	108, // 56: headgate.admin.v1.HistoryEntry.time:type_name -> google.protobuf.Timestamp
+	108, // 57: headgate.admin.v1.ListAuditRequest.from:type_name -> google.protobuf.Timestamp
+	108, // 58: headgate.admin.v1.ListAuditRequest.to:type_name -> google.protobuf.Timestamp
 	54,  // 59: headgate.admin.v1.ListAuditResponse.records:type_name -> headgate.admin.v1.Record
-	106, // 60: headgate.admin.v1.Record.time:type_name -> google.protobuf.Timestamp
+	108, // 60: headgate.admin.v1.Record.time:type_name -> google.protobuf.Timestamp
 	57,  // 61: headgate.admin.v1.ListNodesResponse.nodes:type_name -> headgate.admin.v1.Node
-	106, // 62: headgate.admin.v1.Node.seen:type_name -> google.protobuf.Timestamp
+	108, // 62: headgate.admin.v1.Node.seen:type_name -> google.protobuf.Timestamp
 	57,  // 63: headgate.admin.v1.DescribeNodeResponse.nodes:type_name -> headgate.admin.v1.Node
 	60,  // 64: headgate.admin.v1.DescribeNodeResponse.lacks:type_name -> headgate.admin.v1.Lack
 	57,  // 65: headgate.admin.v1.AwaitResponse.nodes:type_name -> headgate.admin.v1.Node
 	65,  // 66: headgate.admin.v1.ListAlertsResponse.alerts:type_name -> headgate.admin.v1.Alert
 	68,  // 67: headgate.admin.v1.ListAlertsResponse.silences:type_name -> headgate.admin.v1.SilenceState
-	106, // 68: headgate.admin.v1.Alert.resolved:type_name -> google.protobuf.Timestamp
-	106, // 69: headgate.admin.v1.Alert.since:type_name -> google.protobuf.Timestamp
+	108, // 68: headgate.admin.v1.Alert.resolved:type_name -> google.protobuf.Timestamp
+	108, // 69: headgate.admin.v1.Alert.since:type_name -> google.protobuf.Timestamp
 	66,  // 70: headgate.admin.v1.Alert.keys:type_name -> headgate.admin.v1.AlertKey
 	67,  // 71: headgate.admin.v1.Alert.offers:type_name -> headgate.admin.v1.Offer
-	106, // 72: headgate.admin.v1.SilenceState.at:type_name -> google.protobuf.Timestamp
-	106, // 73: headgate.admin.v1.SilenceState.until:type_name -> google.protobuf.Timestamp
-	107, // 74: headgate.admin.v1.SilenceRequest.for:type_name -> google.protobuf.Duration
+	108, // 72: headgate.admin.v1.SilenceState.at:type_name -> google.protobuf.Timestamp
+	108, // 73: headgate.admin.v1.SilenceState.until:type_name -> google.protobuf.Timestamp
+	109, // 74: headgate.admin.v1.SilenceRequest.for:type_name -> google.protobuf.Duration
 	68,  // 75: headgate.admin.v1.SilenceResponse.silence:type_name -> headgate.admin.v1.SilenceState
-	75,  // 76: headgate.admin.v1.TestAlertsResponse.answers:type_name -> headgate.admin.v1.TargetAnswer
-	106, // 77: headgate.admin.v1.CreateCredentialRequest.expires:type_name -> google.protobuf.Timestamp
-	82,  // 78: headgate.admin.v1.CreateCredentialResponse.credential:type_name -> headgate.admin.v1.Credential
-	82,  // 79: headgate.admin.v1.ListCredentialsResponse.credentials:type_name -> headgate.admin.v1.Credential
-	106, // 80: headgate.admin.v1.Credential.created:type_name -> google.protobuf.Timestamp
-	106, // 81: headgate.admin.v1.Credential.expires:type_name -> google.protobuf.Timestamp
-	106, // 82: headgate.admin.v1.Credential.revoked:type_name -> google.protobuf.Timestamp
-	106, // 83: headgate.admin.v1.StatsRequest.from:type_name -> google.protobuf.Timestamp
-	106, // 84: headgate.admin.v1.StatsRequest.to:type_name -> google.protobuf.Timestamp
-	107, // 85: headgate.admin.v1.StatsRequest.step:type_name -> google.protobuf.Duration
-	106, // 86: headgate.admin.v1.StatsResponse.from:type_name -> google.protobuf.Timestamp
-	106, // 87: headgate.admin.v1.StatsResponse.to:type_name -> google.protobuf.Timestamp
-	107, // 88: headgate.admin.v1.StatsResponse.step:type_name -> google.protobuf.Duration
-	87,  // 89: headgate.admin.v1.StatsResponse.versions:type_name -> headgate.admin.v1.VersionStats
-	91,  // 90: headgate.admin.v1.StatsResponse.requests:type_name -> headgate.admin.v1.DomainStats
-	97,  // 91: headgate.admin.v1.StatsResponse.missing:type_name -> headgate.admin.v1.MissingCounts
-	88,  // 92: headgate.admin.v1.VersionStats.total:type_name -> headgate.admin.v1.VersionFigures
-	90,  // 93: headgate.admin.v1.VersionStats.limits:type_name -> headgate.admin.v1.LimitRefusals
+	77,  // 76: headgate.admin.v1.TestAlertsResponse.answers:type_name -> headgate.admin.v1.TargetAnswer
+	108, // 77: headgate.admin.v1.CreateCredentialRequest.expires:type_name -> google.protobuf.Timestamp
+	84,  // 78: headgate.admin.v1.CreateCredentialResponse.credential:type_name -> headgate.admin.v1.Credential
+	84,  // 79: headgate.admin.v1.ListCredentialsResponse.credentials:type_name -> headgate.admin.v1.Credential
+	108, // 80: headgate.admin.v1.Credential.created:type_name -> google.protobuf.Timestamp
+	108, // 81: headgate.admin.v1.Credential.expires:type_name -> google.protobuf.Timestamp
+	108, // 82: headgate.admin.v1.Credential.revoked:type_name -> google.protobuf.Timestamp
+	108, // 83: headgate.admin.v1.StatsRequest.from:type_name -> google.protobuf.Timestamp
+	108, // 84: headgate.admin.v1.StatsRequest.to:type_name -> google.protobuf.Timestamp
+	109, // 85: headgate.admin.v1.StatsRequest.step:type_name -> google.protobuf.Duration
+	108, // 86: headgate.admin.v1.StatsResponse.from:type_name -> google.protobuf.Timestamp
+	108, // 87: headgate.admin.v1.StatsResponse.to:type_name -> google.protobuf.Timestamp
+	109, // 88: headgate.admin.v1.StatsResponse.step:type_name -> google.protobuf.Duration
+	89,  // 89: headgate.admin.v1.StatsResponse.versions:type_name -> headgate.admin.v1.VersionStats
+	93,  // 90: headgate.admin.v1.StatsResponse.requests:type_name -> headgate.admin.v1.DomainStats
+	99,  // 91: headgate.admin.v1.StatsResponse.missing:type_name -> headgate.admin.v1.MissingCounts
+	90,  // 92: headgate.admin.v1.VersionStats.total:type_name -> headgate.admin.v1.VersionFigures
+	92,  // 93: headgate.admin.v1.VersionStats.limits:type_name -> headgate.admin.v1.LimitRefusals
 	35,  // 94: headgate.admin.v1.VersionStats.refused:type_name -> headgate.admin.v1.Interval
 	35,  // 95: headgate.admin.v1.VersionStats.would_refuse:type_name -> headgate.admin.v1.Interval
 	35,  // 96: headgate.admin.v1.VersionStats.would_refuse_alone:type_name -> headgate.admin.v1.Interval
 	35,  // 97: headgate.admin.v1.VersionStats.difference:type_name -> headgate.admin.v1.Interval
-	89,  // 98: headgate.admin.v1.VersionStats.points:type_name -> headgate.admin.v1.VersionPoint
-	106, // 99: headgate.admin.v1.VersionPoint.start:type_name -> google.protobuf.Timestamp
-	88,  // 100: headgate.admin.v1.VersionPoint.figures:type_name -> headgate.admin.v1.VersionFigures
-	95,  // 101: headgate.admin.v1.DomainStats.total:type_name -> headgate.admin.v1.DomainFigures
-	96,  // 102: headgate.admin.v1.DomainStats.points:type_name -> headgate.admin.v1.DomainPoint
-	107, // 103: headgate.admin.v1.OverviewRequest.since:type_name -> google.protobuf.Duration
-	107, // 104: headgate.admin.v1.OverviewRequest.step:type_name -> google.protobuf.Duration
-	106, // 105: headgate.admin.v1.OverviewResponse.from:type_name -> google.protobuf.Timestamp
-	106, // 106: headgate.admin.v1.OverviewResponse.to:type_name -> google.protobuf.Timestamp
-	107, // 107: headgate.admin.v1.OverviewResponse.step:type_name -> google.protobuf.Duration
-	94,  // 108: headgate.admin.v1.OverviewResponse.domains:type_name -> headgate.admin.v1.DomainOverview
-	91,  // 109: headgate.admin.v1.DomainOverview.requests:type_name -> headgate.admin.v1.DomainStats
-	106, // 110: headgate.admin.v1.DomainPoint.start:type_name -> google.protobuf.Timestamp
-	95,  // 111: headgate.admin.v1.DomainPoint.figures:type_name -> headgate.admin.v1.DomainFigures
-	106, // 112: headgate.admin.v1.MissingCounts.from:type_name -> google.protobuf.Timestamp
-	106, // 113: headgate.admin.v1.MissingCounts.to:type_name -> google.protobuf.Timestamp
-	107, // 114: headgate.admin.v1.TopRequest.since:type_name -> google.protobuf.Duration
-	106, // 115: headgate.admin.v1.TopResponse.from:type_name -> google.protobuf.Timestamp
-	106, // 116: headgate.admin.v1.TopResponse.to:type_name -> google.protobuf.Timestamp
-	100, // 117: headgate.admin.v1.TopResponse.versions:type_name -> headgate.admin.v1.VersionKeys
-	97,  // 118: headgate.admin.v1.TopResponse.missing:type_name -> headgate.admin.v1.MissingCounts
-	101, // 119: headgate.admin.v1.VersionKeys.keys:type_name -> headgate.admin.v1.TopKey
-	107, // 120: headgate.admin.v1.LookupRequest.since:type_name -> google.protobuf.Duration
-	106, // 121: headgate.admin.v1.LookupResponse.from:type_name -> google.protobuf.Timestamp
-	106, // 122: headgate.admin.v1.LookupResponse.to:type_name -> google.protobuf.Timestamp
-	104, // 123: headgate.admin.v1.LookupResponse.standings:type_name -> headgate.admin.v1.KeyStanding
-	105, // 124: headgate.admin.v1.LookupResponse.refusals:type_name -> headgate.admin.v1.Refusal
-	97,  // 125: headgate.admin.v1.LookupResponse.missing:type_name -> headgate.admin.v1.MissingCounts
-	106, // 126: headgate.admin.v1.Refusal.time:type_name -> google.protobuf.Timestamp
+	91,  // 98: headgate.admin.v1.VersionStats.points:type_name -> headgate.admin.v1.VersionPoint
+	108, // 99: headgate.admin.v1.VersionPoint.start:type_name -> google.protobuf.Timestamp
+	90,  // 100: headgate.admin.v1.VersionPoint.figures:type_name -> headgate.admin.v1.VersionFigures
+	97,  // 101: headgate.admin.v1.DomainStats.total:type_name -> headgate.admin.v1.DomainFigures
+	98,  // 102: headgate.admin.v1.DomainStats.points:type_name -> headgate.admin.v1.DomainPoint
+	109, // 103: headgate.admin.v1.OverviewRequest.since:type_name -> google.protobuf.Duration
+	109, // 104: headgate.admin.v1.OverviewRequest.step:type_name -> google.protobuf.Duration
+	108, // 105: headgate.admin.v1.OverviewResponse.from:type_name -> google.protobuf.Timestamp
+	108, // 106: headgate.admin.v1.OverviewResponse.to:type_name -> google.protobuf.Timestamp
+	109, // 107: headgate.admin.v1.OverviewResponse.step:type_name -> google.protobuf.Duration
+	96,  // 108: headgate.admin.v1.OverviewResponse.domains:type_name -> headgate.admin.v1.DomainOverview
+	93,  // 109: headgate.admin.v1.DomainOverview.requests:type_name -> headgate.admin.v1.DomainStats
+	108, // 110: headgate.admin.v1.DomainPoint.start:type_name -> google.protobuf.Timestamp
+	97,  // 111: headgate.admin.v1.DomainPoint.figures:type_name -> headgate.admin.v1.DomainFigures
+	108, // 112: headgate.admin.v1.MissingCounts.from:type_name -> google.protobuf.Timestamp
+	108, // 113: headgate.admin.v1.MissingCounts.to:type_name -> google.protobuf.Timestamp
+	109, // 114: headgate.admin.v1.TopRequest.since:type_name -> google.protobuf.Duration
+	108, // 115: headgate.admin.v1.TopResponse.from:type_name -> google.protobuf.Timestamp
+	108, // 116: headgate.admin.v1.TopResponse.to:type_name -> google.protobuf.Timestamp
+	102, // 117: headgate.admin.v1.TopResponse.versions:type_name -> headgate.admin.v1.VersionKeys
+	99,  // 118: headgate.admin.v1.TopResponse.missing:type_name -> headgate.admin.v1.MissingCounts
+	103, // 119: headgate.admin.v1.VersionKeys.keys:type_name -> headgate.admin.v1.TopKey
+	109, // 120: headgate.admin.v1.LookupRequest.since:type_name -> google.protobuf.Duration
+	108, // 121: headgate.admin.v1.LookupResponse.from:type_name -> google.protobuf.Timestamp
+	108, // 122: headgate.admin.v1.LookupResponse.to:type_name -> google.protobuf.Timestamp
+	106, // 123: headgate.admin.v1.LookupResponse.standings:type_name -> headgate.admin.v1.KeyStanding
+	107, // 124: headgate.admin.v1.LookupResponse.refusals:type_name -> headgate.admin.v1.Refusal
+	99,  // 125: headgate.admin.v1.LookupResponse.missing:type_name -> headgate.admin.v1.MissingCounts
+	108, // 126: headgate.admin.v1.Refusal.time:type_name -> google.protobuf.Timestamp
 	1,   // 127: headgate.admin.v1.AdminService.WhoAmI:input_type -> headgate.admin.v1.WhoAmIRequest
 	4,   // 128: headgate.admin.v1.AdminService.Apply:input_type -> headgate.admin.v1.ApplyRequest
 	8,   // 129: headgate.admin.v1.AdminService.Promote:input_type -> headgate.admin.v1.PromoteRequest
@@ -8445,50 +8532,52 @@ var file_web_api_adminpb_admin_proto_depIdxs = []int32{
 	63,  // 148: headgate.admin.v1.AdminService.ListAlerts:input_type -> headgate.admin.v1.ListAlertsRequest
 	69,  // 149: headgate.admin.v1.AdminService.Silence:input_type -> headgate.admin.v1.SilenceRequest
 	71,  // 150: headgate.admin.v1.AdminService.Unsilence:input_type -> headgate.admin.v1.UnsilenceRequest
-	73,  // 151: headgate.admin.v1.AdminService.TestAlerts:input_type -> headgate.admin.v1.TestAlertsRequest
-	76,  // 152: headgate.admin.v1.AdminService.ReplaceLineage:input_type -> headgate.admin.v1.ReplaceLineageRequest
-	78,  // 153: headgate.admin.v1.AdminService.CreateCredential:input_type -> headgate.admin.v1.CreateCredentialRequest
-	80,  // 154: headgate.admin.v1.AdminService.ListCredentials:input_type -> headgate.admin.v1.ListCredentialsRequest
-	83,  // 155: headgate.admin.v1.AdminService.RevokeCredential:input_type -> headgate.admin.v1.RevokeCredentialRequest
-	85,  // 156: headgate.admin.v1.AdminService.Stats:input_type -> headgate.admin.v1.StatsRequest
-	92,  // 157: headgate.admin.v1.AdminService.Overview:input_type -> headgate.admin.v1.OverviewRequest
-	98,  // 158: headgate.admin.v1.AdminService.Top:input_type -> headgate.admin.v1.TopRequest
-	102, // 159: headgate.admin.v1.AdminService.Lookup:input_type -> headgate.admin.v1.LookupRequest
-	2,   // 160: headgate.admin.v1.AdminService.WhoAmI:output_type -> headgate.admin.v1.WhoAmIResponse
-	5,   // 161: headgate.admin.v1.AdminService.Apply:output_type -> headgate.admin.v1.ApplyResponse
-	9,   // 162: headgate.admin.v1.AdminService.Promote:output_type -> headgate.admin.v1.PromoteResponse
-	11,  // 163: headgate.admin.v1.AdminService.Pause:output_type -> headgate.admin.v1.PauseResponse
-	13,  // 164: headgate.admin.v1.AdminService.Rollback:output_type -> headgate.admin.v1.RollbackResponse
-	15,  // 165: headgate.admin.v1.AdminService.RollbackDomain:output_type -> headgate.admin.v1.RollbackDomainResponse
-	17,  // 166: headgate.admin.v1.AdminService.Delete:output_type -> headgate.admin.v1.DeleteResponse
-	19,  // 167: headgate.admin.v1.AdminService.Freeze:output_type -> headgate.admin.v1.FreezeResponse
-	21,  // 168: headgate.admin.v1.AdminService.Unfreeze:output_type -> headgate.admin.v1.UnfreezeResponse
-	23,  // 169: headgate.admin.v1.AdminService.SetOverride:output_type -> headgate.admin.v1.SetOverrideResponse
-	25,  // 170: headgate.admin.v1.AdminService.DeleteOverride:output_type -> headgate.admin.v1.DeleteOverrideResponse
-	27,  // 171: headgate.admin.v1.AdminService.ListRules:output_type -> headgate.admin.v1.ListRulesResponse
-	30,  // 172: headgate.admin.v1.AdminService.GetRollout:output_type -> headgate.admin.v1.GetRolloutResponse
-	32,  // 173: headgate.admin.v1.AdminService.WatchRollout:output_type -> headgate.admin.v1.WatchRolloutResponse
-	42,  // 174: headgate.admin.v1.AdminService.ListDomains:output_type -> headgate.admin.v1.ListDomainsResponse
-	47,  // 175: headgate.admin.v1.AdminService.ListOverrides:output_type -> headgate.admin.v1.ListOverridesResponse
-	50,  // 176: headgate.admin.v1.AdminService.History:output_type -> headgate.admin.v1.HistoryResponse
-	53,  // 177: headgate.admin.v1.AdminService.ListAudit:output_type -> headgate.admin.v1.ListAuditResponse
-	56,  // 178: headgate.admin.v1.AdminService.ListNodes:output_type -> headgate.admin.v1.ListNodesResponse
-	59,  // 179: headgate.admin.v1.AdminService.DescribeNode:output_type -> headgate.admin.v1.DescribeNodeResponse
-	62,  // 180: headgate.admin.v1.AdminService.Await:output_type -> headgate.admin.v1.AwaitResponse
-	64,  // 181: headgate.admin.v1.AdminService.ListAlerts:output_type -> headgate.admin.v1.ListAlertsResponse
-	70,  // 182: headgate.admin.v1.AdminService.Silence:output_type -> headgate.admin.v1.SilenceResponse
-	72,  // 183: headgate.admin.v1.AdminService.Unsilence:output_type -> headgate.admin.v1.UnsilenceResponse
-	74,  // 184: headgate.admin.v1.AdminService.TestAlerts:output_type -> headgate.admin.v1.TestAlertsResponse
-	77,  // 185: headgate.admin.v1.AdminService.ReplaceLineage:output_type -> headgate.admin.v1.ReplaceLineageResponse
-	79,  // 186: headgate.admin.v1.AdminService.CreateCredential:output_type -> headgate.admin.v1.CreateCredentialResponse
-	81,  // 187: headgate.admin.v1.AdminService.ListCredentials:output_type -> headgate.admin.v1.ListCredentialsResponse
-	84,  // 188: headgate.admin.v1.AdminService.RevokeCredential:output_type -> headgate.admin.v1.RevokeCredentialResponse
-	86,  // 189: headgate.admin.v1.AdminService.Stats:output_type -> headgate.admin.v1.StatsResponse
-	93,  // 190: headgate.admin.v1.AdminService.Overview:output_type -> headgate.admin.v1.OverviewResponse
-	99,  // 191: headgate.admin.v1.AdminService.Top:output_type -> headgate.admin.v1.TopResponse
-	103, // 192: headgate.admin.v1.AdminService.Lookup:output_type -> headgate.admin.v1.LookupResponse
-	160, // [160:193] is the sub-list for method output_type
-	127, // [127:160] is the sub-list for method input_type
+	73,  // 151: headgate.admin.v1.AdminService.ListTargets:input_type -> headgate.admin.v1.ListTargetsRequest
+	75,  // 152: headgate.admin.v1.AdminService.TestAlerts:input_type -> headgate.admin.v1.TestAlertsRequest
+	78,  // 153: headgate.admin.v1.AdminService.ReplaceLineage:input_type -> headgate.admin.v1.ReplaceLineageRequest
+	80,  // 154: headgate.admin.v1.AdminService.CreateCredential:input_type -> headgate.admin.v1.CreateCredentialRequest
+	82,  // 155: headgate.admin.v1.AdminService.ListCredentials:input_type -> headgate.admin.v1.ListCredentialsRequest
+	85,  // 156: headgate.admin.v1.AdminService.RevokeCredential:input_type -> headgate.admin.v1.RevokeCredentialRequest
+	87,  // 157: headgate.admin.v1.AdminService.Stats:input_type -> headgate.admin.v1.StatsRequest
+	94,  // 158: headgate.admin.v1.AdminService.Overview:input_type -> headgate.admin.v1.OverviewRequest
+	100, // 159: headgate.admin.v1.AdminService.Top:input_type -> headgate.admin.v1.TopRequest
+	104, // 160: headgate.admin.v1.AdminService.Lookup:input_type -> headgate.admin.v1.LookupRequest
+	2,   // 161: headgate.admin.v1.AdminService.WhoAmI:output_type -> headgate.admin.v1.WhoAmIResponse
+	5,   // 162: headgate.admin.v1.AdminService.Apply:output_type -> headgate.admin.v1.ApplyResponse
+	9,   // 163: headgate.admin.v1.AdminService.Promote:output_type -> headgate.admin.v1.PromoteResponse
+	11,  // 164: headgate.admin.v1.AdminService.Pause:output_type -> headgate.admin.v1.PauseResponse
+	13,  // 165: headgate.admin.v1.AdminService.Rollback:output_type -> headgate.admin.v1.RollbackResponse
+	15,  // 166: headgate.admin.v1.AdminService.RollbackDomain:output_type -> headgate.admin.v1.RollbackDomainResponse
+	17,  // 167: headgate.admin.v1.AdminService.Delete:output_type -> headgate.admin.v1.DeleteResponse
+	19,  // 168: headgate.admin.v1.AdminService.Freeze:output_type -> headgate.admin.v1.FreezeResponse
+	21,  // 169: headgate.admin.v1.AdminService.Unfreeze:output_type -> headgate.admin.v1.UnfreezeResponse
+	23,  // 170: headgate.admin.v1.AdminService.SetOverride:output_type -> headgate.admin.v1.SetOverrideResponse
+	25,  // 171: headgate.admin.v1.AdminService.DeleteOverride:output_type -> headgate.admin.v1.DeleteOverrideResponse
+	27,  // 172: headgate.admin.v1.AdminService.ListRules:output_type -> headgate.admin.v1.ListRulesResponse
+	30,  // 173: headgate.admin.v1.AdminService.GetRollout:output_type -> headgate.admin.v1.GetRolloutResponse
+	32,  // 174: headgate.admin.v1.AdminService.WatchRollout:output_type -> headgate.admin.v1.WatchRolloutResponse
+	42,  // 175: headgate.admin.v1.AdminService.ListDomains:output_type -> headgate.admin.v1.ListDomainsResponse
+	47,  // 176: headgate.admin.v1.AdminService.ListOverrides:output_type -> headgate.admin.v1.ListOverridesResponse
+	50,  // 177: headgate.admin.v1.AdminService.History:output_type -> headgate.admin.v1.HistoryResponse
+	53,  // 178: headgate.admin.v1.AdminService.ListAudit:output_type -> headgate.admin.v1.ListAuditResponse
+	56,  // 179: headgate.admin.v1.AdminService.ListNodes:output_type -> headgate.admin.v1.ListNodesResponse
+	59,  // 180: headgate.admin.v1.AdminService.DescribeNode:output_type -> headgate.admin.v1.DescribeNodeResponse
+	62,  // 181: headgate.admin.v1.AdminService.Await:output_type -> headgate.admin.v1.AwaitResponse
+	64,  // 182: headgate.admin.v1.AdminService.ListAlerts:output_type -> headgate.admin.v1.ListAlertsResponse
+	70,  // 183: headgate.admin.v1.AdminService.Silence:output_type -> headgate.admin.v1.SilenceResponse
+	72,  // 184: headgate.admin.v1.AdminService.Unsilence:output_type -> headgate.admin.v1.UnsilenceResponse
+	74,  // 185: headgate.admin.v1.AdminService.ListTargets:output_type -> headgate.admin.v1.ListTargetsResponse
+	76,  // 186: headgate.admin.v1.AdminService.TestAlerts:output_type -> headgate.admin.v1.TestAlertsResponse
+	79,  // 187: headgate.admin.v1.AdminService.ReplaceLineage:output_type -> headgate.admin.v1.ReplaceLineageResponse
+	81,  // 188: headgate.admin.v1.AdminService.CreateCredential:output_type -> headgate.admin.v1.CreateCredentialResponse
+	83,  // 189: headgate.admin.v1.AdminService.ListCredentials:output_type -> headgate.admin.v1.ListCredentialsResponse
+	86,  // 190: headgate.admin.v1.AdminService.RevokeCredential:output_type -> headgate.admin.v1.RevokeCredentialResponse
+	88,  // 191: headgate.admin.v1.AdminService.Stats:output_type -> headgate.admin.v1.StatsResponse
+	95,  // 192: headgate.admin.v1.AdminService.Overview:output_type -> headgate.admin.v1.OverviewResponse
+	101, // 193: headgate.admin.v1.AdminService.Top:output_type -> headgate.admin.v1.TopResponse
+	105, // 194: headgate.admin.v1.AdminService.Lookup:output_type -> headgate.admin.v1.LookupResponse
+	161, // [161:195] is the sub-list for method output_type
+	127, // [127:161] is the sub-list for method input_type
 	127, // [127:127] is the sub-list for extension type_name
 	127, // [127:127] is the sub-list for extension extendee
 	0,   // [0:127] is the sub-list for field type_name
@@ -8505,7 +8594,7 @@ func file_web_api_adminpb_admin_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_web_api_adminpb_admin_proto_rawDesc), len(file_web_api_adminpb_admin_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   106,
+			NumMessages:   108,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

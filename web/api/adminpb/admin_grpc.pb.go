@@ -48,6 +48,7 @@ const (
 	AdminService_ListAlerts_FullMethodName       = "/headgate.admin.v1.AdminService/ListAlerts"
 	AdminService_Silence_FullMethodName          = "/headgate.admin.v1.AdminService/Silence"
 	AdminService_Unsilence_FullMethodName        = "/headgate.admin.v1.AdminService/Unsilence"
+	AdminService_ListTargets_FullMethodName      = "/headgate.admin.v1.AdminService/ListTargets"
 	AdminService_TestAlerts_FullMethodName       = "/headgate.admin.v1.AdminService/TestAlerts"
 	AdminService_ReplaceLineage_FullMethodName   = "/headgate.admin.v1.AdminService/ReplaceLineage"
 	AdminService_CreateCredential_FullMethodName = "/headgate.admin.v1.AdminService/CreateCredential"
@@ -114,6 +115,8 @@ type AdminServiceClient interface {
 	Silence(ctx context.Context, in *SilenceRequest, opts ...grpc.CallOption) (*SilenceResponse, error)
 	// Unsilence ends that. Operator.
 	Unsilence(ctx context.Context, in *UnsilenceRequest, opts ...grpc.CallOption) (*UnsilenceResponse, error)
+	// ListTargets returns where alerts are sent. Viewer.
+	ListTargets(ctx context.Context, in *ListTargetsRequest, opts ...grpc.CallOption) (*ListTargetsResponse, error)
 	// TestAlerts sends an alert that says that it is a test to every target. Operator, for all domains.
 	TestAlerts(ctx context.Context, in *TestAlertsRequest, opts ...grpc.CallOption) (*TestAlertsResponse, error)
 	// ReplaceLineage lets sidecars that hold another history, of a database before its restore, follow this one. Admin.
@@ -400,6 +403,16 @@ func (c *adminServiceClient) Unsilence(ctx context.Context, in *UnsilenceRequest
 	return out, nil
 }
 
+func (c *adminServiceClient) ListTargets(ctx context.Context, in *ListTargetsRequest, opts ...grpc.CallOption) (*ListTargetsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListTargetsResponse)
+	err := c.cc.Invoke(ctx, AdminService_ListTargets_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *adminServiceClient) TestAlerts(ctx context.Context, in *TestAlertsRequest, opts ...grpc.CallOption) (*TestAlertsResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(TestAlertsResponse)
@@ -545,6 +558,8 @@ type AdminServiceServer interface {
 	Silence(context.Context, *SilenceRequest) (*SilenceResponse, error)
 	// Unsilence ends that. Operator.
 	Unsilence(context.Context, *UnsilenceRequest) (*UnsilenceResponse, error)
+	// ListTargets returns where alerts are sent. Viewer.
+	ListTargets(context.Context, *ListTargetsRequest) (*ListTargetsResponse, error)
 	// TestAlerts sends an alert that says that it is a test to every target. Operator, for all domains.
 	TestAlerts(context.Context, *TestAlertsRequest) (*TestAlertsResponse, error)
 	// ReplaceLineage lets sidecars that hold another history, of a database before its restore, follow this one. Admin.
@@ -644,6 +659,9 @@ func (UnimplementedAdminServiceServer) Silence(context.Context, *SilenceRequest)
 }
 func (UnimplementedAdminServiceServer) Unsilence(context.Context, *UnsilenceRequest) (*UnsilenceResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Unsilence not implemented")
+}
+func (UnimplementedAdminServiceServer) ListTargets(context.Context, *ListTargetsRequest) (*ListTargetsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListTargets not implemented")
 }
 func (UnimplementedAdminServiceServer) TestAlerts(context.Context, *TestAlertsRequest) (*TestAlertsResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method TestAlerts not implemented")
@@ -1111,6 +1129,24 @@ func _AdminService_Unsilence_Handler(srv interface{}, ctx context.Context, dec f
 	return interceptor(ctx, in, info, handler)
 }
 
+func _AdminService_ListTargets_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListTargetsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServiceServer).ListTargets(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AdminService_ListTargets_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServiceServer).ListTargets(ctx, req.(*ListTargetsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _AdminService_TestAlerts_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(TestAlertsRequest)
 	if err := dec(in); err != nil {
@@ -1367,6 +1403,10 @@ var AdminService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Unsilence",
 			Handler:    _AdminService_Unsilence_Handler,
+		},
+		{
+			MethodName: "ListTargets",
+			Handler:    _AdminService_ListTargets_Handler,
 		},
 		{
 			MethodName: "TestAlerts",
