@@ -43,10 +43,17 @@ type controlPlane struct {
 // targets are where alerts go: as many as there are.
 type targets struct{ n atomic.Int64 }
 
+func (t *targets) Targets() (names []string) {
+	for i := range t.n.Load() {
+		names = append(names, fmt.Sprintf("webhook %d", i+1))
+	}
+	return names
+}
+
 // Test is answered by all.
 func (t *targets) Test(context.Context, string) (answers []notify.Answer) {
-	for i := range t.n.Load() {
-		answers = append(answers, notify.Answer{Target: fmt.Sprintf("webhook %d", i+1)})
+	for _, name := range t.Targets() {
+		answers = append(answers, notify.Answer{Target: name})
 	}
 	return answers
 }
