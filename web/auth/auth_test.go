@@ -35,26 +35,37 @@ import (
 
 func TestMain(m *testing.M) { harness.Main(m) }
 
-// store holds credentials by hash, and counts the questions.
+// store holds credentials and sessions by hash, and counts the questions.
 type store struct {
-	mu    sync.Mutex
-	known map[string]access.Credential
-	err   error // every question fails with it
-	asked int
-	wait  chan struct{} // when set, answers come once it is closed
+	mu       sync.Mutex
+	known    map[string]access.Credential
+	sessions map[string]access.Session
+	err      error // every question fails with it
+	asked    int
+	wait     chan struct{} // when set, answers come once it is closed
 }
 
-func (s *store) Credential(_ context.Context, hash string) (access.Credential, error) {
+// lock is for one question; it says whether there is an answer.
+func (s *store) lock(ctx context.Context) (unlock func(), err error) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	s.asked++
 	if wait := s.wait; wait != nil {
 		s.mu.Unlock()
-		<-wait
+		select {
+		case <-wait:
+		case <-ctx.Done():
+			return func() {}, ctx.Err()
+		}
 		s.mu.Lock()
 	}
-	if s.err != nil {
-		return access.Credential{}, s.err
+	return s.mu.Unlock, s.err
+}
+
+func (s *store) Credential(ctx context.Context, hash string) (access.Credential, error) {
+	unlock, err := s.lock(ctx)
+	defer unlock()
+	if err != nil {
+		return access.Credential{}, err
 	}
 	c, ok := s.known[hash]
 	if !ok {
@@ -108,18 +119,25 @@ type fixture struct {
 	refusals []string
 }
 
-func setup(t *testing.T) *fixture {
+func setup(t *testing.T) *fixture { return setupWith(t, newStore(), func(*auth.Options) {}) }
+
+func newStore() *store {
+	return &store{known: map[string]access.Credential{}, sessions: map[string]access.Session{}}
+}
+
+func setupWith(t *testing.T, s *store, change func(*auth.Options)) *fixture {
 	t.Helper()
-	f := &fixture{t: t, store: &store{known: map[string]access.Credential{}}, log: &bytes.Buffer{}, registry: prometheus.NewRegistry()}
-	var err error
-	f.Authenticator, err = auth.New(auth.Options{
+	f := &fixture{t: t, store: s, log: &bytes.Buffer{}, registry: prometheus.NewRegistry()}
+	o := auth.Options{
 		Store: f.store, Log: slog.New(slog.NewTextHandler(f.log, nil)), Registerer: f.registry,
 		Refused: func(_ context.Context, domain string, action rollout.Action, target string, why rollout.Why, refusal error) error {
 			f.refusals = append(f.refusals, fmt.Sprintf("%s tried to %s %s in %q", why.Who.Name, action, target, domain))
 			return refusal
 		},
-	})
-	if err != nil {
+	}
+	change(&o)
+	var err error
+	if f.Authenticator, err = auth.New(o); err != nil {
 		t.Fatal(err)
 	}
 	return f

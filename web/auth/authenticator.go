@@ -16,10 +16,11 @@ import (
 	"github.com/headgate/headgate/rules/rollout/access"
 )
 
-// Store finds credentials.
+// Store finds credentials, and keeps sessions.
 type Store interface {
 	// Credential returns the one with the hash, or [rules.ErrNotFound].
 	Credential(ctx context.Context, hash string) (access.Credential, error)
+	access.Sessions
 }
 
 // Options configure an [Authenticator].
@@ -29,17 +30,31 @@ type Options struct {
 	// [rollout.Service.Refused]. Nil: it is not recorded.
 	Refused func(ctx context.Context, domain string, action rollout.Action, target string, why rollout.Why, refusal error) error
 
+	// TLS says that browsers reach the HTTP port by https. They send the cookie of a session by nothing else then.
+	TLS bool
+	// Local is what everybody is called in a browser, where nobody is asked who they are; "": unknown.
+	Local string
+	// AnyHost lets browsers in by any name of the port, where nobody is asked who they are: see [Authenticator.Browser].
+	AnyHost bool
+
 	Log        *slog.Logger          // nil: none
 	Registerer prometheus.Registerer // nil: not registered
 }
 
 // Authenticator is the door of the gRPC and the HTTP port. It is safe for concurrent use.
 type Authenticator struct {
-	lookups  *lookups // nil: authentication is off
-	refused  func(context.Context, string, rollout.Action, string, rollout.Why, error) error
-	log      *slog.Logger
-	failures *prometheus.CounterVec
-	logged   atomic.Int64 // Unix second of the last failure that was logged
+	options     Options
+	credentials *lookups[access.Credential] // nil: authentication is off
+	sessions    *lookups[opened]
+	log         *slog.Logger
+	failures    *prometheus.CounterVec
+	logged      atomic.Int64 // Unix second of the last failure that was logged
+}
+
+// opened is a session, and the credential that opened it.
+type opened struct {
+	session    access.Session
+	credential access.Credential
 }
 
 // New returns an authenticator.
@@ -48,7 +63,7 @@ func New(o Options) (*Authenticator, error) {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	a := &Authenticator{
-		log: o.Log.With("component", "auth"), refused: o.Refused,
+		options: o, log: o.Log.With("component", "auth"),
 		failures: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "headgate_auth_failures_total", Help: "Calls whose caller could not be told, by reason.",
 		}, []string{"reason"}),
@@ -57,7 +72,11 @@ func New(o Options) (*Authenticator, error) {
 		a.failures.WithLabelValues(string(r))
 	}
 	if o.Store != nil {
-		a.lookups = newLookups(o.Store)
+		a.credentials = newLookups(o.Store.Credential)
+		a.sessions = newLookups(func(ctx context.Context, hash string) (of opened, err error) {
+			of.session, of.credential, err = o.Store.Session(ctx, hash)
+			return of, err
+		})
 	}
 	if o.Registerer != nil {
 		if err := o.Registerer.Register(a.failures); err != nil {
@@ -71,7 +90,7 @@ func New(o Options) (*Authenticator, error) {
 type reason string
 
 const (
-	missing     reason = "missing"   // neither token nor certificate
+	missing     reason = "missing"   // neither token nor session nor certificate
 	malformed   reason = "malformed" // what was sent is no token
 	unknown     reason = "unknown"
 	revoked     reason = "revoked"
@@ -98,6 +117,7 @@ func unauthenticated(r reason, text string) *failure {
 // A proof is what a caller shows.
 type proof struct {
 	authorization []string  // values of the header
+	session       string    // the secret in the cookie; "": none, or there is an authorization
 	names         []string  // in the certificate, which was verified, in the order in which they are tried
 	until         time.Time // when the certificate expires
 }
@@ -107,11 +127,13 @@ const maxToken = 256
 
 const howTo = "send a token (rulectl --token-file or HEADGATE_TOKEN, sidecar --controlplane-token-file) or show a client certificate"
 
-// identify finds out who shows the proof. Its error is a *failure.
+// identify finds out who shows the proof. Its error is a *failure, or says that the caller has gone.
 func (a *Authenticator) identify(ctx context.Context, p proof) (access.Identity, error) {
 	switch {
 	case len(p.authorization) > 0:
 		return a.byToken(ctx, p.authorization)
+	case p.session != "":
+		return a.bySession(ctx, p.session)
 	case len(p.names) > 0:
 		return a.byCertificate(ctx, p)
 	}
@@ -124,14 +146,27 @@ func (a *Authenticator) byToken(ctx context.Context, authorization []string) (ac
 	if len(authorization) > 1 || !strings.EqualFold(scheme, "bearer") || !strings.HasPrefix(token, "hg_") || len(token) > maxToken {
 		return access.Identity{}, unauthenticated(malformed, "the authorization is not one \"Bearer hg_…\"; "+howTo)
 	}
-	c, err := a.lookups.credential(ctx, access.HashToken(token))
+	c, err := a.credentials.find(ctx, access.HashToken(token))
 	if errors.Is(err, rules.ErrNotFound) {
 		return access.Identity{}, unauthenticated(unknown, "the token is not known here; "+howTo)
 	}
 	if err != nil {
 		return access.Identity{}, away(err)
 	}
-	return identity(&c)
+	who, err := c.Identity(time.Now())
+	return who, ofCredential(&c, err)
+}
+
+func (a *Authenticator) bySession(ctx context.Context, secret string) (access.Identity, error) {
+	found, err := a.sessions.find(ctx, access.HashSession(secret))
+	if errors.Is(err, rules.ErrNotFound) {
+		return access.Identity{}, unauthenticated(unknown, "the session has ended; sign in again")
+	}
+	if err != nil {
+		return access.Identity{}, away(err)
+	}
+	who, err := found.session.Identity(&found.credential, time.Now())
+	return who, ofCredential(&found.credential, err)
 }
 
 // byCertificate takes the first name that is known. That it is revoked is final: a certificate does not come in by its
@@ -141,35 +176,38 @@ func (a *Authenticator) byCertificate(ctx context.Context, p proof) (access.Iden
 		return access.Identity{}, unauthenticated(expired, "the client certificate has expired; connect again with another one")
 	}
 	for _, name := range p.names {
-		c, err := a.lookups.credential(ctx, access.HashCertificate(name))
+		c, err := a.credentials.find(ctx, access.HashCertificate(name))
 		if errors.Is(err, rules.ErrNotFound) {
 			continue
 		}
 		if err != nil {
 			return access.Identity{}, away(err)
 		}
-		found, err := identity(&c)
-		if err == nil && (found.Expires.IsZero() || p.until.Before(found.Expires)) {
-			found.Expires = p.until
+		who, err := c.Identity(time.Now())
+		if err == nil && (who.Expires.IsZero() || p.until.Before(who.Expires)) {
+			who.Expires = p.until
 		}
-		return found, err
+		return who, ofCredential(&c, err)
 	}
 	return access.Identity{}, unauthenticated(unknown, fmt.Sprintf(
 		"no name of the client certificate is known here: %q; an admin adds one with: controlplane token create --certificate NAME", p.names))
 }
 
-func identity(c *access.Credential) (access.Identity, error) {
-	found, err := c.Identity(time.Now())
+// ofCredential gives the error its reason.
+func ofCredential(c *access.Credential, err error) error {
 	switch {
 	case err == nil:
-		return found, nil
+		return nil
 	case !c.Revoked.IsZero():
-		return access.Identity{}, &failure{reason: revoked, err: err}
+		return &failure{reason: revoked, err: err}
 	}
-	return access.Identity{}, &failure{reason: expired, err: err}
+	return &failure{reason: expired, err: err}
 }
 
-func away(err error) *failure {
+func away(err error) error {
+	if errors.Is(err, context.Canceled) {
+		return err // the caller has gone, and the database may be there
+	}
 	return &failure{
 		reason: unavailable, cause: err,
 		err: fmt.Errorf("%w: the database cannot be asked who this is; try again", rules.ErrUnavailable),

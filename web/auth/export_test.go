@@ -4,9 +4,9 @@ import "google.golang.org/grpc"
 
 // Answers returns how many answers of the store are kept.
 func (a *Authenticator) Answers() int {
-	a.lookups.mu.Lock()
-	defer a.lookups.mu.Unlock()
-	return len(a.lookups.answers)
+	a.credentials.mu.Lock()
+	defer a.credentials.mu.Unlock()
+	return len(a.credentials.answers)
 }
 
 // Unlisted returns the methods of the services that are not in the table, and those of the table that no service has.

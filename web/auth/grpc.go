@@ -39,7 +39,7 @@ func (a *Authenticator) StreamServer() grpc.StreamServerInterceptor {
 		if err != nil {
 			return err
 		}
-		if a.lookups == nil || methods[info.FullMethod].role == nobody {
+		if a.credentials == nil || methods[info.FullMethod].role == nobody {
 			return handle(srv, &guarded{ServerStream: stream, ctx: ctx})
 		}
 		ctx, end := context.WithCancelCause(ctx)
@@ -114,7 +114,7 @@ func (s *guarded) RecvMsg(m any) error {
 
 // admit finds out who calls, and whether they may.
 func (a *Authenticator) admit(ctx context.Context, method string, req any) (context.Context, proof, error) {
-	if a.lookups == nil {
+	if a.credentials == nil {
 		return access.With(ctx, access.Local(anyone)), proof{}, nil
 	}
 	if methods[method].role == nobody {

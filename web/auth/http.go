@@ -12,7 +12,7 @@ import (
 // viewer of all domains; its identity is in the request's context.
 func (a *Authenticator) HTTP(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if a.lookups == nil {
+		if a.credentials == nil {
 			next.ServeHTTP(w, r.WithContext(access.With(r.Context(), access.Local(anyone))))
 			return
 		}
@@ -20,11 +20,7 @@ func (a *Authenticator) HTTP(next http.Handler) http.Handler {
 			next.ServeHTTP(w, r)
 			return
 		}
-		p := proof{authorization: r.Header.Values("Authorization")}
-		if r.TLS != nil {
-			p.verified(r.TLS.VerifiedChains)
-		}
-		identity, err := a.identify(r.Context(), p)
+		identity, err := a.identify(r.Context(), proofOfRequest(r))
 		if err != nil {
 			a.failed(r.Context(), err, r.Method+" "+r.URL.Path, r.RemoteAddr)
 		} else {
@@ -36,6 +32,14 @@ func (a *Authenticator) HTTP(next http.Handler) http.Handler {
 		}
 		next.ServeHTTP(w, r.WithContext(access.With(r.Context(), identity)))
 	})
+}
+
+func proofOfRequest(r *http.Request) proof {
+	p := proof{authorization: r.Header.Values("Authorization")}
+	if r.TLS != nil {
+		p.verified(r.TLS.VerifiedChains)
+	}
+	return p
 }
 
 func refuse(w http.ResponseWriter, err error) {

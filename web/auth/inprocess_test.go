@@ -4,15 +4,21 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/protobuf/testing/protocmp"
 
 	"github.com/headgate/headgate/rules"
+	"github.com/headgate/headgate/rules/rollout"
 	"github.com/headgate/headgate/rules/rollout/access"
+	"github.com/headgate/headgate/rules/rollout/rollouttest"
+	"github.com/headgate/headgate/web/api"
 	"github.com/headgate/headgate/web/api/adminpb"
+	"github.com/headgate/headgate/web/auth"
 )
 
 // admin answers two methods.
@@ -104,5 +110,58 @@ func TestStreamsAreRefusedInProcess(t *testing.T) {
 	ctx := access.With(t.Context(), access.Local("ann"))
 	if _, err := f.InProcess(&admin{}).Await(ctx, &adminpb.AwaitRequest{}); !errors.Is(err, rules.ErrInvalid) {
 		t.Errorf("got %v, want an ErrInvalid", err)
+	}
+}
+
+// The audit trail does not tell whether a change came from a browser or from rulectl.
+func TestChangeFromABrowserIsRecordedAsItsPersons(t *testing.T) {
+	t.Parallel()
+	ledger := rollouttest.New()
+	service := rollout.NewService(ledger, time.Now)
+	on, err := auth.New(auth.Options{Store: ledger, Refused: service.Refused})
+	if err != nil {
+		t.Fatal(err)
+	}
+	off, err := auth.New(auth.Options{Local: "ann", Refused: service.Refused, AnyHost: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	session := func(name string, role access.Role) func(*http.Request) {
+		t.Helper()
+		token, c := access.NewToken()
+		c.Name, c.Role = name, role
+		if err := ledger.AddCredential(t.Context(), c, rollout.Record{Action: rollout.ActionAddCredential}); err != nil {
+			t.Fatal(err)
+		}
+		got, _, err := on.SignIn(t.Context(), token)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return cookie(got)
+	}
+	for _, c := range []struct {
+		door  *auth.Authenticator
+		who   func(*http.Request)
+		actor rollout.Actor
+		ok    bool
+	}{
+		{off, func(*http.Request) {}, rollout.Actor{Name: "ann"}, true},
+		{on, session("ed", access.Editor), rollout.Actor{Name: "ed", Verified: true}, true},
+		{on, session("vi", access.Viewer), rollout.Actor{Name: "vi", Verified: true}, false},
+	} {
+		client := c.door.InProcess(api.NewServer(service, api.Options{}))
+		file := fmt.Appendf(nil, "apiVersion: headgate/v1\nkind: RuleSet\ndomain: %s\nrules: [{name: x, key: [ip], limit: 1/s}]", c.actor.Name)
+		var err error
+		door := c.door.Browser(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			_, err = client.Apply(r.Context(), &adminpb.ApplyRequest{Files: []*adminpb.File{{Name: "f", Content: file}}})
+		}), nil)
+		door.ServeHTTP(nil, page(t, "/apply", method(http.MethodPost), c.who))
+		records, failed := ledger.Audit(t.Context(), rollout.AuditQuery{Limit: 1})
+		if failed != nil {
+			t.Fatal(failed)
+		}
+		if (err == nil) != c.ok || records[0].Actor != c.actor || records[0].Action != rollout.ActionApply || (records[0].Refused == "") != c.ok {
+			t.Errorf("%s: got %v, recorded %+v", c.actor.Name, err, records[0])
+		}
 	}
 }

@@ -119,7 +119,7 @@ func words(method string) string {
 // record has an attempt written down that never came to its handler, with what the request says it was about.
 func (a *Authenticator) record(ctx context.Context, who access.Identity, method string, req any, refusal error) error {
 	action := methods[method].action
-	if action == "" || a.refused == nil {
+	if action == "" || a.options.Refused == nil {
 		return refusal
 	}
 	var domain, target string
@@ -129,5 +129,5 @@ func (a *Authenticator) record(ctx context.Context, who access.Identity, method 
 			target += "/" + r.GetRule()
 		}
 	}
-	return a.refused(ctx, domain, action, target, rollout.Why{Who: who}, refusal)
+	return a.options.Refused(ctx, domain, action, target, rollout.Why{Who: who}, refusal)
 }
