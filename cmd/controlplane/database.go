@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
-	"os/user"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -33,19 +31,8 @@ func (s *settings) withService(c *cobra.Command, do func(context.Context, *rollo
 		return err
 	}
 	defer func() { err = errors.Join(err, store.Close()) }()
-	why := rollout.Why{Who: access.Local(operator()), Message: "at the database, with " + c.CommandPath()}
+	why := rollout.Why{Who: access.Local(app.OperatingSystemUser()), Message: "at the database, with " + c.CommandPath()}
 	return do(c.Context(), rollout.NewService(store, time.Now), why)
-}
-
-// operator is the operating system's user.
-func operator() string {
-	if u, err := user.Current(); err == nil && u.Username != "" {
-		return u.Username
-	}
-	if name := os.Getenv("USER"); name != "" {
-		return name
-	}
-	return "unknown"
 }
 
 func migrateCommand(config *settings) *cobra.Command {

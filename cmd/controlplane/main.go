@@ -60,7 +60,7 @@ func command() *cobra.Command {
 	config.databaseFlag(c)
 	f := c.Flags()
 	f.StringVar(&config.GRPCListen, "grpc-listen", config.GRPCListen, "address of the gRPC port: xDS and admin API")
-	f.StringVar(&config.HTTPListen, "http-listen", config.HTTPListen, "address of /metrics, /livez and /readyz")
+	f.StringVar(&config.HTTPListen, "http-listen", config.HTTPListen, "address of the dashboard, /metrics, /livez and /readyz")
 	f.DurationVar(&config.Poll, "poll", config.Poll, "how often to look for changes beside notifications; 0 relies on those alone")
 	f.BoolVar(&config.NoListen, "no-listen", config.NoListen, "use no notifications of the database, only --poll")
 	f.StringVar(&config.Auth, "auth", config.Auth, `who may call: "off" asks nobody who they are, "token" asks for a token or a client certificate`)
@@ -79,7 +79,7 @@ func alertFlags(f *pflag.FlagSet, where *app.Alerts) {
 	f.StringSliceVar(&where.Webhooks, "webhook", where.Webhooks, "URL that gets alerts as Alertmanager's webhooks do; may be repeated")
 	f.StringVar(&where.WebhookSecretFile, "webhook-secret-file", where.WebhookSecretFile, "file with the key that signs calls to --webhook: X-Signature has the HMAC-SHA256 of the body")
 	f.StringVar(&where.SlackWebhookFile, "slack-webhook-file", where.SlackWebhookFile, "file with the URL of an incoming webhook of Slack that gets alerts")
-	f.StringVar(&where.ExternalURL, "external-url", where.ExternalURL, "URL under which people find the control plane, for links in alerts; by default the HTTP port")
+	f.StringVar(&where.ExternalURL, "external-url", where.ExternalURL, "URL under which people find the control plane, for links in alerts; by default the HTTP port. With https:// browsers send the cookie of a session by TLS only")
 	for _, name := range []string{"alertmanager", "webhook"} {
 		f.Lookup(name).DefValue = "[]"
 	}

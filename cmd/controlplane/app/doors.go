@@ -3,10 +3,10 @@ package app
 import (
 	"fmt"
 	"log/slog"
-	"net"
 	"net/http"
 	"net/http/pprof"
-	"net/netip"
+	"os"
+	"os/user"
 	"runtime/debug"
 	"strings"
 	"time"
@@ -43,11 +43,26 @@ func (a *App) openCertificates(reg prometheus.Registerer, log *slog.Logger) (err
 
 // door returns what finds out who calls.
 func (a *App) door(service *rollout.Service, reg prometheus.Registerer, log *slog.Logger) (*auth.Authenticator, error) {
-	o := auth.Options{Refused: service.Refused, Log: log, Registerer: reg}
+	o := auth.Options{
+		Refused: service.Refused, Log: log, Registerer: reg,
+		TLS:   a.certs != nil || strings.HasPrefix(a.config.Alerts.ExternalURL, "https://"), // a proxy may speak it for us
+		Local: OperatingSystemUser(), AnyHost: a.config.Insecure,
+	}
 	if a.config.Auth == AuthToken {
 		o.Store = a.store
 	}
 	return auth.New(o)
+}
+
+// OperatingSystemUser is whose program this is. Where nobody is asked who they are, that is the best guess.
+func OperatingSystemUser() string {
+	if u, err := user.Current(); err == nil && u.Username != "" {
+		return u.Username
+	}
+	if name := os.Getenv("USER"); name != "" {
+		return name
+	}
+	return "unknown"
 }
 
 // serveGRPC registers the admin API, the streams of sidecars, health and reflection. Errors become statuses outermost, so that those
@@ -103,7 +118,7 @@ func profile(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, err.Error(), http.StatusForbidden)
 		return
 	}
-	if who.Local && !namedByAddress(r) {
+	if who.Local && !auth.NamedByAddress(r) {
 		http.Error(w, "without authentication, profiles are read from an address or localhost, not from another name", http.StatusForbidden)
 		return
 	}
@@ -117,22 +132,14 @@ func profile(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-func namedByAddress(r *http.Request) bool {
-	host, _, err := net.SplitHostPort(r.Host)
-	if err != nil {
-		host = r.Host
-	}
-	_, err = netip.ParseAddr(strings.Trim(host, "[]"))
-	return err == nil || host == "localhost"
-}
-
-// serveHTTP prepares metrics and probes. It is ready once the database has been read.
+// serveHTTP prepares the dashboard for people, and metrics, profiles and probes for machines. It is ready once the database
+// has been read.
 func (a *App) serveHTTP(door *auth.Authenticator, gatherer prometheus.Gatherer, log *slog.Logger) {
-	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", promhttp.HandlerFor(gatherer, promhttp.HandlerOpts{}))
-	mux.HandleFunc("/debug/pprof/", profile)
-	mux.HandleFunc("GET /livez", func(http.ResponseWriter, *http.Request) {})
-	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
+	machines := http.NewServeMux()
+	machines.Handle("GET /metrics", promhttp.HandlerFor(gatherer, promhttp.HandlerOpts{}))
+	machines.HandleFunc("/debug/pprof/", profile)
+	machines.HandleFunc("GET /livez", func(http.ResponseWriter, *http.Request) {})
+	machines.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
 		switch _, _, loaded := a.cache.Head(); {
 		case a.stopping.Load():
 			http.Error(w, "stopping", http.StatusServiceUnavailable)
@@ -140,10 +147,20 @@ func (a *App) serveHTTP(door *auth.Authenticator, gatherer prometheus.Gatherer, 
 			http.Error(w, "the database has not been read yet", http.StatusServiceUnavailable)
 		}
 	})
+	mux := http.NewServeMux()
+	for _, path := range []string{"/metrics", "/debug/pprof/", "/livez", "/readyz"} {
+		mux.Handle(path, door.HTTP(machines))
+	}
+	mux.Handle("/", dashboard(door))
 	a.http = &http.Server{
-		Handler: door.HTTP(mux), ReadHeaderTimeout: 10 * time.Second, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn),
+		Handler: mux, ReadHeaderTimeout: 10 * time.Second, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn),
 	}
 	if a.certs != nil {
 		a.http.TLSConfig = a.certs.Config()
 	}
+}
+
+// dashboard is what people see in a browser, behind its door. There is nothing to see yet.
+func dashboard(door *auth.Authenticator) http.Handler {
+	return door.Browser(http.NotFoundHandler(), nil)
 }
