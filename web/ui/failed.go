@@ -20,8 +20,9 @@ type failure struct {
 	Retry   bool // it may be otherwise in a moment
 }
 
-// Failed answers with a page that says why there is no other one.
+// Failed answers with a page that says why there is no other one; also for a door that does not let a request in.
 func (u *UI) Failed(w http.ResponseWriter, r *http.Request, err error) {
+	guard(w.Header())
 	f := failureOf(err)
 	if f.Status >= http.StatusInternalServerError && !errors.Is(err, context.Canceled) {
 		u.log.WarnContext(r.Context(), "page failed", "method", r.Method, "path", r.URL.Path, "err", err)

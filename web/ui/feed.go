@@ -72,7 +72,7 @@ func (u *UI) stream(w http.ResponseWriter, r *http.Request, s *shape, l load) {
 		case <-r.Context().Done():
 			return
 		case <-check.C:
-			if u.door != nil && u.door.StillKnown(r) != nil {
+			if u.door != nil && u.door.StillKnown(r.Context(), r) != nil {
 				_ = event(w, "ended", "")
 				return
 			}

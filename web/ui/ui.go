@@ -19,16 +19,16 @@ type Options struct {
 	Log  *slog.Logger // nil: none
 }
 
-// Door lets people in and out.
+// Door lets people in and out. An authenticator of package auth is one.
 type Door interface {
 	// SignIn makes a session of a token; its cookie proves it from then on.
 	SignIn(ctx context.Context, token string) (*http.Cookie, access.Identity, error)
 	// SignOut ends the session of a request, and returns the cookie that takes the place of its own.
-	SignOut(r *http.Request) (*http.Cookie, error)
+	SignOut(ctx context.Context, r *http.Request) (*http.Cookie, error)
 	// SignOutEverywhere ends all sessions of the caller's credential.
-	SignOutEverywhere(r *http.Request) (*http.Cookie, error)
+	SignOutEverywhere(ctx context.Context, who access.Identity) error
 	// StillKnown returns why the caller of a long request is not known any more, or nil.
-	StillKnown(r *http.Request) error
+	StillKnown(ctx context.Context, r *http.Request) error
 }
 
 // UI serves the dashboard. It is safe for concurrent use.
@@ -72,11 +72,15 @@ const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src
 	"form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 
 func (u *UI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	h := w.Header()
+	guard(w.Header())
+	u.mux.ServeHTTP(w, r)
+}
+
+// guard sets what every answer has.
+func guard(h http.Header) {
 	h.Set("Content-Security-Policy", policy)
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Referrer-Policy", "same-origin")
 	h.Set("Cross-Origin-Opener-Policy", "same-origin")
 	h.Set("Cross-Origin-Resource-Policy", "same-origin")
-	u.mux.ServeHTTP(w, r)
 }

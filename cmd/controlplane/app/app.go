@@ -23,6 +23,7 @@ import (
 	"github.com/headgate/headgate/storage"
 	"github.com/headgate/headgate/storage/postgres"
 	"github.com/headgate/headgate/storage/sqlite"
+	"github.com/headgate/headgate/web/api"
 	"github.com/headgate/headgate/web/notify"
 	"github.com/headgate/headgate/xds/certs"
 	"github.com/headgate/headgate/xds/push"
@@ -45,6 +46,7 @@ type App struct {
 	watcher  *alert.Watcher
 	notifier *notify.Notifier
 	traces   *traces.Provider // nil: none
+	admin    *api.Server
 	grpc     *grpc.Server
 	grpcAt   net.Listener
 	http     *http.Server
@@ -95,7 +97,10 @@ func New(ctx context.Context, config Config, log *slog.Logger) (_ *App, err erro
 	if err != nil {
 		return nil, err
 	}
-	a.serveHTTP(door, registry, log)
+	a.admin = api.NewServer(service, api.Options{Program: Version(), Tallies: a.store, Alerts: a.store, Notifier: a.notifier})
+	if err := a.serveHTTP(door, registry, log); err != nil {
+		return nil, err
+	}
 	//nolint:contextcheck // its interceptors take each call's context
 	if err := a.serveGRPC(door, service, registry, log); err != nil {
 		return nil, err

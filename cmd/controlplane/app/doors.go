@@ -23,6 +23,7 @@ import (
 	"github.com/headgate/headgate/web/api"
 	"github.com/headgate/headgate/web/api/adminpb"
 	"github.com/headgate/headgate/web/auth"
+	"github.com/headgate/headgate/web/ui"
 	"github.com/headgate/headgate/xds/certs"
 	"github.com/headgate/headgate/xds/push"
 	"github.com/headgate/headgate/xds/report"
@@ -95,7 +96,7 @@ func (a *App) serveGRPC(door *auth.Authenticator, service *rollout.Service, reg 
 	a.grpc = grpc.NewServer(options...)
 	push.Register(a.streams, a.grpc, a.cache, a.fleet)
 	a.reports.Register(a.streams, a.grpc)
-	adminpb.RegisterAdminServiceServer(a.grpc, api.NewServer(service, api.Options{Program: Version(), Tallies: a.store, Alerts: a.store, Notifier: a.notifier}))
+	adminpb.RegisterAdminServiceServer(a.grpc, a.admin)
 	grpc_health_v1.RegisterHealthServer(a.grpc, health.NewServer())
 	reflection.Register(a.grpc)
 	return nil
@@ -134,7 +135,7 @@ func profile(w http.ResponseWriter, r *http.Request) {
 
 // serveHTTP prepares the dashboard for people, and metrics, profiles and probes for machines. It is ready once the database
 // has been read.
-func (a *App) serveHTTP(door *auth.Authenticator, gatherer prometheus.Gatherer, log *slog.Logger) {
+func (a *App) serveHTTP(door *auth.Authenticator, gatherer prometheus.Gatherer, log *slog.Logger) error {
 	machines := http.NewServeMux()
 	machines.Handle("GET /metrics", promhttp.HandlerFor(gatherer, promhttp.HandlerOpts{}))
 	machines.HandleFunc("/debug/pprof/", profile)
@@ -151,16 +152,29 @@ func (a *App) serveHTTP(door *auth.Authenticator, gatherer prometheus.Gatherer, 
 	for _, path := range []string{"/metrics", "/debug/pprof/", "/livez", "/readyz"} {
 		mux.Handle(path, door.HTTP(machines))
 	}
-	mux.Handle("/", dashboard(door))
+	pages, err := a.dashboard(door, log)
+	if err != nil {
+		return err
+	}
+	mux.Handle("/", pages)
 	a.http = &http.Server{
 		Handler: mux, ReadHeaderTimeout: 10 * time.Second, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn),
 	}
 	if a.certs != nil {
 		a.http.TLSConfig = a.certs.Config()
 	}
+	return nil
 }
 
-// dashboard is what people see in a browser, behind its door. There is nothing to see yet.
-func dashboard(door *auth.Authenticator) http.Handler {
-	return door.Browser(http.NotFoundHandler(), nil)
+// dashboard is what people see in a browser, behind its door.
+func (a *App) dashboard(door *auth.Authenticator, log *slog.Logger) (http.Handler, error) {
+	o := ui.Options{API: door.InProcess(a.admin), Log: log}
+	if a.config.Auth == AuthToken {
+		o.Door = door
+	}
+	pages, err := ui.New(o)
+	if err != nil {
+		return nil, err
+	}
+	return door.Browser(pages, pages.Failed), nil
 }
