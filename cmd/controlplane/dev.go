@@ -223,6 +223,7 @@ func welcome(w io.Writer, plane *app.App, gate *sidecar.App, fresh bool) {
 	_, _ = fmt.Fprintf(w, `
 headgate is running. %[4]s
 
+  dashboard                    http://%[5]s
   service behind the sidecar   http://%[1]s/v1/hello
   sidecar metrics              http://%[2]s/metrics
   control plane                %[3]s
@@ -236,5 +237,5 @@ Try it in another terminal, in this folder:
   go run ./cmd/rulectl --server %[3]s rollback demo/api-key --wait
 
 Stop it with Ctrl-C.
-`, gate.ProxyAddr(), gate.OpsAddr(), plane.GRPCAddr(), state)
+`, gate.ProxyAddr(), gate.OpsAddr(), plane.GRPCAddr(), state, plane.HTTPAddr())
 }

@@ -68,10 +68,9 @@ func TestDashboardAsksPeopleToSignIn(t *testing.T) {
 		want   int
 	}{
 		{"/audit?d=a", nothing, http.StatusSeeOther},
-		{"/login", nothing, http.StatusNotFound}, // open, and not there yet
-		{"/audit", cookie("__Host-headgate_session", secret), http.StatusNotFound},
+		{"/", cookie("__Host-headgate_session", secret), http.StatusOK},
 		{"/audit", cookie("headgate_session", secret), http.StatusSeeOther},
-		{"/audit", func(r *http.Request) { r.Header.Set("Authorization", "Bearer "+viewer.token) }, http.StatusNotFound},
+		{"/", func(r *http.Request) { r.Header.Set("Authorization", "Bearer "+viewer.token) }, http.StatusOK},
 		{"/metrics", cookie("__Host-headgate_session", secret), http.StatusUnauthorized},
 		{"/debug/pprof/", cookie("__Host-headgate_session", secret), http.StatusUnauthorized},
 		{"/livez", nothing, http.StatusOK},
@@ -111,11 +110,11 @@ func TestDashboardWithoutAuthenticationAnswersToItsAddress(t *testing.T) {
 		base := "http://" + p.HTTPAddr().String()
 		foreign := http.StatusMisdirectedRequest
 		if insecure {
-			foreign = http.StatusNotFound
+			foreign = http.StatusOK
 		}
 		_, port, _ := strings.Cut(p.HTTPAddr().String(), ":")
 		for host, want := range map[string]int{
-			p.HTTPAddr().String(): http.StatusNotFound, "localhost:" + port: http.StatusNotFound, "rebound.example:" + port: foreign,
+			p.HTTPAddr().String(): http.StatusOK, "localhost:" + port: http.StatusOK, "rebound.example:" + port: foreign,
 		} {
 			if got, _ := p.browse(base+"/", func(r *http.Request) { r.Host = host }); got != want {
 				t.Errorf("insecure %v, %s: got %d, want %d", insecure, host, got, want)
