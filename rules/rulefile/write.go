@@ -11,8 +11,7 @@ import (
 	"github.com/headgate/headgate/rules"
 )
 
-// Format is for tests: it returns the canonical file of a rule set, so that generated rule sets can be read back. One
-// document, and nothing in it that is so by default. Decode reads
+// Format returns the canonical file of a rule set: one document, and nothing in it that is so by default. [Decode] reads
 // the same rule set from it.
 func Format(set RuleSet) []byte {
 	root := mapping(
