@@ -26,9 +26,11 @@ type rulePage struct {
 	Tab                string
 	Tabs               []tab
 
-	Traffic    *trafficTab
-	Shadow     *shadowTab
-	RolloutTab *rolloutTab
+	Traffic     *trafficTab
+	Shadow      *shadowTab
+	RolloutTab  *rolloutTab
+	Versions    *versionsTab
+	Definitions []definition
 }
 
 // version is a version of a rule, with what it says. Spec is nil where a newer program wrote what this one does not know.
@@ -36,6 +38,7 @@ type version struct {
 	Number  int64
 	Spec    *rules.Spec
 	Summary string
+	Stored  string // canonical JSON
 }
 
 // tab is a part of a page that has an address of its own.
@@ -63,6 +66,11 @@ func (u *UI) rule(ctx context.Context, r *request) (view, error) {
 	if err := group.Wait(); err != nil {
 		return view{}, err
 	}
+	if page.Tab == "definition" {
+		if page.Definitions, err = u.definitions(ctx, page); err != nil {
+			return view{}, err
+		}
+	}
 	return view{Title: page.Name, Crumb: []link{{"Overview", "/"}, {page.Domain, "/d/" + page.Domain}}, Data: page}, nil
 }
 
@@ -75,6 +83,8 @@ func (u *UI) ruleTab(name string) func(ctx context.Context, r *request, page *ru
 		return u.shadowTab
 	case "rollout":
 		return u.rolloutTab
+	case "versions":
+		return u.versionsTab
 	}
 	return nil
 }
@@ -135,7 +145,7 @@ func versionOf(v *adminpb.Version) *version {
 	if v == nil {
 		return nil
 	}
-	made := &version{Number: v.GetNumber()}
+	made := &version{Number: v.GetNumber(), Stored: v.GetSpec()}
 	spec, err := rules.DecodeSpec([]byte(v.GetSpec()))
 	if err != nil {
 		made.Summary = fmt.Sprintf("what v%d says was written by a newer program, and is not known to this one", v.GetNumber())

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/headgate/headgate/rules"
 	"github.com/headgate/headgate/rules/rollout/access"
 	"github.com/headgate/headgate/web/api/adminpb"
 )
@@ -17,6 +18,9 @@ type Options struct {
 	API  adminpb.AdminServiceClient
 	Door Door         // nil: nobody is asked who they are
 	Log  *slog.Logger // nil: none
+	// Answers makes what a caller of a rule with the spec gets: for the first call, and when all is spent; nil for what does
+	// not happen. Doors of sidecars make the same. Nil: it is not shown.
+	Answers func(ctx context.Context, rule string, spec *rules.Spec) (allowed, refused *Answer, err error)
 }
 
 // Door lets people in and out. An authenticator of package auth is one.
@@ -33,12 +37,13 @@ type Door interface {
 
 // UI serves the dashboard. It is safe for concurrent use.
 type UI struct {
-	api   adminpb.AdminServiceClient
-	door  Door
-	log   *slog.Logger
-	mux   *http.ServeMux
-	pages map[string]*shape
-	feeds feeds
+	api     adminpb.AdminServiceClient
+	door    Door
+	log     *slog.Logger
+	answers func(ctx context.Context, rule string, spec *rules.Spec) (allowed, refused *Answer, err error)
+	mux     *http.ServeMux
+	pages   map[string]*shape
+	feeds   feeds
 }
 
 // patience is how long a page waits for what it shows; how long is within the two seconds in which it must say so.
@@ -49,7 +54,7 @@ func New(o Options) (*UI, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	u := &UI{api: o.API, door: o.Door, log: o.Log.With("component", "ui"), mux: http.NewServeMux()}
+	u := &UI{api: o.API, door: o.Door, answers: o.Answers, log: o.Log.With("component", "ui"), mux: http.NewServeMux()}
 	var err error
 	if u.pages, err = shapes(); err != nil {
 		return nil, fmt.Errorf("ui: %w", err)
