@@ -27,6 +27,8 @@ type rulePage struct {
 	Tabs               []tab
 
 	Traffic     *trafficTab
+	Keys        *keysTab
+	Found       *found // what was looked up
 	Shadow      *shadowTab
 	RolloutTab  *rolloutTab
 	Versions    *versionsTab
@@ -52,7 +54,13 @@ var ruleTabs = []struct{ name, text string }{
 	{"versions", "Versions"}, {"definition", "Definition"},
 }
 
-func (u *UI) rule(ctx context.Context, r *request) (view, error) {
+func (u *UI) rule(ctx context.Context, r *request) (view, error) { return u.rulePage(ctx, r, nil) }
+
+// A fill reads what a part of the page shows, while others are read.
+type fill func(ctx context.Context, r *request, page *rulePage) error
+
+// rulePage reads the page, with something more where that is asked for.
+func (u *UI) rulePage(ctx context.Context, r *request, more fill) (view, error) {
 	page, err := newRulePage(r)
 	if err != nil {
 		return view{}, err
@@ -60,8 +68,10 @@ func (u *UI) rule(ctx context.Context, r *request) (view, error) {
 	group, running := errgroup.WithContext(ctx)
 	group.Go(func() error { return u.ruleHead(running, page) })
 	group.Go(func() error { return u.ruleSilence(running, page) })
-	if fill := u.ruleTab(page.Tab); fill != nil {
-		group.Go(func() error { return fill(running, r, page) })
+	for _, part := range []fill{u.ruleTab(page.Tab), more} {
+		if part != nil {
+			group.Go(func() error { return part(running, r, page) })
+		}
 	}
 	if err := group.Wait(); err != nil {
 		return view{}, err
@@ -75,12 +85,14 @@ func (u *UI) rule(ctx context.Context, r *request) (view, error) {
 }
 
 // ruleTab is what fills a tab.
-func (u *UI) ruleTab(name string) func(ctx context.Context, r *request, page *rulePage) error {
+func (u *UI) ruleTab(name string) fill {
 	switch name {
 	case "traffic":
 		return u.trafficTab
 	case "shadow":
 		return u.shadowTab
+	case "keys":
+		return u.keysTab
 	case "rollout":
 		return u.rolloutTab
 	case "versions":
