@@ -50,8 +50,13 @@ type tab struct {
 }
 
 var ruleTabs = []struct{ name, text string }{
-	{"traffic", "Traffic"}, {"shadow", "Shadow"}, {"keys", "Keys"}, {"try", "Try a limit"}, {"rollout", "Rollout"},
-	{"versions", "Versions"}, {"definition", "Definition"},
+	{"traffic", "Traffic"},
+	{"shadow", "Shadow"},
+	{"keys", "Keys"},
+	{"try", "Try a limit"},
+	{"rollout", "Rollout"},
+	{"versions", "Versions"},
+	{"definition", "Definition"},
 }
 
 func (u *UI) rule(ctx context.Context, r *request) (view, error) { return u.rulePage(ctx, r, nil) }

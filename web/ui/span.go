@@ -19,7 +19,11 @@ var ranges = []struct {
 	name string
 	of   time.Duration
 }{
-	{"15m", 15 * time.Minute}, {"1h", time.Hour}, {"6h", 6 * time.Hour}, {"24h", 24 * time.Hour}, {"7d", 7 * 24 * time.Hour},
+	{"15m", 15 * time.Minute},
+	{"1h", time.Hour},
+	{"6h", 6 * time.Hour},
+	{"24h", 24 * time.Hour},
+	{"7d", 7 * 24 * time.Hour},
 	{"30d", 30 * 24 * time.Hour},
 }
 

@@ -66,6 +66,7 @@ func New(o Options) (*UI, error) {
 // routes are all that the dashboard answers.
 func (u *UI) routes() {
 	u.page("GET /{$}", "overview", u.overview)
+	u.page("GET /d/{domain}", "domain", u.domain)
 	u.page("GET /d/{domain}/r/{rule}", "rule", u.rule)
 	u.mux.HandleFunc("POST /d/{domain}/r/{rule}/lookup", u.lookup)
 	u.mux.HandleFunc("GET /d/{domain}/r/{rule}/lookup", u.lookupAgain)
