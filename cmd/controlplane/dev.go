@@ -104,9 +104,12 @@ func runDev(ctx context.Context, config devConfig, stdout, stderr io.Writer) (er
 	}
 
 	group, running := errgroup.WithContext(ctx)
-	group.Go(func() error { return plane.Run(running) })
+	// The control plane stops last: what the sidecar counted until its end is stored.
+	serving, stopServing := context.WithCancel(context.WithoutCancel(running))
+	group.Go(func() error { return plane.Run(serving) })
 	applied := make(chan struct{})
 	group.Go(func() error {
+		defer stopServing()
 		select { // a sidecar that comes first would warn that its domain is not there
 		case <-applied:
 		case <-running.Done():

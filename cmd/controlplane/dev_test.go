@@ -57,6 +57,9 @@ func dev(t *testing.T, dataDir string) (proxy, admin string, stop func()) {
 		if err := <-done; err != nil {
 			t.Errorf("dev ended with %v", err)
 		}
+		if strings.Contains(log.String(), "level=ERROR") { // such as that the last counts were lost
+			t.Error("whoever stops it is told of an error")
+		}
 		if t.Failed() {
 			t.Log(log.String())
 		}
