@@ -40,6 +40,38 @@ func DecodeKeys(b []byte) ([]KeyCount, error) {
 	return keys, r.end("keys")
 }
 
+// EncodeRates returns what [DecodeRates] reads.
+func EncodeRates(rates *Rates) []byte {
+	b := append(make([]byte, 0, 8+10*len(rates.Keys)), encoding)
+	b = binary.AppendUvarint(b, uint64(rates.Level)) //nolint:gosec // at most MaxRateLevel
+	b = binary.AppendUvarint(b, uint64(len(rates.Keys)))
+	for _, k := range rates.Keys {
+		b = binary.BigEndian.AppendUint64(b, uint64(k.Key))
+		b = binary.AppendUvarint(b, uint64(k.Calls)) //nolint:gosec // the same bits
+	}
+	return b
+}
+
+// DecodeRates reads what EncodeRates wrote. The error is a [rules.ErrInvalid].
+func DecodeRates(b []byte) (Rates, error) {
+	r := reader{left: b}
+	r.version()
+	level := r.number()
+	if level < 0 || level > MaxRateLevel {
+		r.fail()
+	}
+	keys := make([]KeyRate, r.length(9))
+	for i := range keys {
+		if key := r.take(8); key != nil {
+			keys[i] = KeyRate{Key: RateKey(binary.BigEndian.Uint64(key)), Calls: r.number()}
+		}
+	}
+	if err := r.end("rates"); err != nil {
+		return Rates{}, err
+	}
+	return NewRates(int(level), keys), nil
+}
+
 // EncodeTotals returns the counts of a window as [DecodeTotals] reads them: without keys, refusals and all else.
 func EncodeTotals(w *Window) []byte {
 	b := append(make([]byte, 0, 64*(1+len(w.Versions))), encoding)

@@ -47,6 +47,23 @@ func TestKeysAreReadAsWritten(t *testing.T) {
 	}
 }
 
+func TestRatesAreReadAsWritten(t *testing.T) {
+	t.Parallel()
+	for _, want := range []tally.Rates{
+		{Keys: []tally.KeyRate{}},
+		{Level: tally.MaxRateLevel, Keys: []tally.KeyRate{{Key: 1, Calls: 1 << 62}}},
+		{Keys: []tally.KeyRate{{Key: 0, Calls: 1}, {Key: 1 << 63, Calls: 300}}},
+	} {
+		got, err := tally.DecodeRates(tally.EncodeRates(&want))
+		if err != nil {
+			t.Fatalf("decode: %v", err)
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("rates (-want +got):\n%s", diff)
+		}
+	}
+}
+
 func TestTotalsAreReadAsWritten(t *testing.T) {
 	t.Parallel()
 	w := someTotals()
@@ -89,6 +106,13 @@ func TestWhatIsCutOrNewerIsNotRead(t *testing.T) {
 	for n := range totals {
 		wantInvalid(fmt.Sprintf("%d bytes of totals", n), totals[:n], decodeTotals)
 	}
+	rates := tally.EncodeRates(&tally.Rates{Level: 3, Keys: []tally.KeyRate{{Key: 5, Calls: 1 << 40}, {Key: 6, Calls: 1}}})
+	decodeRates := func(b []byte) error { _, err := tally.DecodeRates(b); return err }
+	for n := range rates {
+		wantInvalid(fmt.Sprintf("%d bytes of rates", n), rates[:n], decodeRates)
+	}
+	wantInvalid("rates of no level", []byte{1, tally.MaxRateLevel + 1, 0}, decodeRates)
+	wantInvalid("rates of another version", []byte{2, 0, 0}, decodeRates)
 	wantInvalid("more than keys", append(keys, 0), decodeKeys)
 	wantInvalid("keys of another version", []byte{2, 0}, decodeKeys)
 	wantInvalid("totals of another version", []byte{0, 0, 0}, decodeTotals)

@@ -33,6 +33,8 @@ type VersionTally struct {
 	// Keys and Distinct are of the keys that the version went against: it refused them, or would have.
 	Keys     []KeyCount
 	Distinct Distinct
+	// Rates are of the minute that ends with the window: what the rule's newest version has, whatever became of the calls.
+	Rates Rates
 }
 
 // DomainTally is what was counted of one domain.
