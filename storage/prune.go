@@ -28,6 +28,7 @@ func Prunes(now time.Time) (list []Pruned) {
 	return append(list,
 		Pruned{"tally_keys", "start", tally.StepMinute, now.Add(-tally.StepMinute.Keep())},
 		Pruned{"tally_keys", "start", tally.StepHour, now.Add(-tally.StepMinute.Keep())},
+		Pruned{"tally_rates", "start", 0, now.Add(-tally.KeepRates)},
 		Pruned{"refusals", "at", 0, now.Add(-tally.StepMinute.Keep())},
 		Pruned{"open_windows", "until", 0, now.Add(-tally.StepWindow.Keep())},
 		Pruned{"missing", "until", 0, now.Add(-tally.StepHour.Keep())},

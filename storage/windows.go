@@ -150,6 +150,7 @@ type Fresh struct {
 	Steps   []StepRow
 	Domains []DomainStepRow
 	Keys    []KeysRow
+	Rates   []RatesRow
 	Rings   []Ring
 }
 
@@ -160,7 +161,10 @@ func Sum(batch []tally.SourceWindows, stored []tally.Progress) *Fresh {
 		known[p.Source] = p
 	}
 	var f Fresh
-	s := sums{steps: map[StepID]*tally.Counts{}, domains: map[domainStep]*tally.DomainCounts{}, keys: map[StepID]*KeysRow{}, rings: map[string][]tally.Refusal{}}
+	s := sums{
+		steps: map[StepID]*tally.Counts{}, domains: map[domainStep]*tally.DomainCounts{}, keys: map[StepID]*KeysRow{},
+		rates: map[StepID]*tally.Rates{}, rings: map[string][]tally.Refusal{},
+	}
 	for i := range batch {
 		p, ok := known[batch[i].Source]
 		if !ok {
@@ -189,6 +193,7 @@ type sums struct {
 	steps   map[StepID]*tally.Counts
 	domains map[domainStep]*tally.DomainCounts
 	keys    map[StepID]*KeysRow
+	rates   map[StepID]*tally.Rates
 	rings   map[string][]tally.Refusal
 }
 
@@ -207,12 +212,18 @@ func (s *sums) add(node string, w *tally.Window) {
 		v := &w.Versions[i]
 		id := StepID{UID: Text(v.UID), Version: v.Version}
 		for _, id.Step = range tally.Steps() {
+			if id.Step == tally.StepWindow && v.Counts == (tally.Counts{}) {
+				continue // it only has the rates of a minute, whose row of counts is locked for them
+			}
 			id.Start = StepOf(w.Start, id.Step)
 			at(s.steps, id).Add(&v.Counts)
 		}
+		id.Step, id.Start = tally.StepMinute, StepOf(w.Start, tally.StepMinute)
 		if len(v.Keys) > 0 {
-			id.Step, id.Start = tally.StepMinute, StepOf(w.Start, tally.StepMinute)
 			at(s.keys, id).add(v.Keys, &v.Distinct)
+		}
+		if !v.Rates.IsZero() {
+			at(s.rates, id).Add(&v.Rates)
 		}
 	}
 	for i := range w.Domains {
@@ -238,6 +249,9 @@ func (s *sums) lay(f *Fresh) {
 		f.Domains = append(f.Domains, DomainStepRow{id.domain, id.step, id.start, *counts})
 	}
 	s.layKeys(f)
+	for id, rates := range s.rates {
+		f.Rates = append(f.Rates, RatesRow{id, *rates})
+	}
 	for uid, refusals := range s.rings {
 		f.Rings = append(f.Rings, Ring{uid, refusals[max(0, len(refusals)-tally.MaxRefusals):]})
 	}
@@ -246,6 +260,7 @@ func (s *sums) lay(f *Fresh) {
 		return cmp.Or(strings.Compare(a.Domain, b.Domain), cmp.Compare(a.Step, b.Step), a.Start.Compare(b.Start))
 	})
 	slices.SortFunc(f.Keys, func(a, b KeysRow) int { return compareSteps(a.StepID, b.StepID) })
+	slices.SortFunc(f.Rates, func(a, b RatesRow) int { return compareSteps(a.StepID, b.StepID) })
 	slices.SortFunc(f.Rings, func(a, b Ring) int { return strings.Compare(a.UID, b.UID) })
 }
 

@@ -28,6 +28,9 @@ type Store interface {
 	DomainSeries(ctx context.Context, q Query) ([]DomainPoint, error)
 	// Keys returns the keys that were hit in the minutes of the query, by version. Of the query, Step is not looked at.
 	Keys(ctx context.Context, q Query) ([]VersionKeys, error)
+	// Rates returns how often keys called in the minutes of the query, in the order of (UID, Version, Start). They come when a
+	// minute is over, and are kept for [KeepRates]. Of the query, Step is not looked at.
+	Rates(ctx context.Context, q Query) ([]VersionRates, error)
 	// Refusals returns the newest first.
 	Refusals(ctx context.Context, q RefusalQuery) ([]Refusal, error)
 	// Missing returns which windows will never come, of those that touch the time, the newest first: those that a source's
@@ -64,7 +67,7 @@ const (
 // Steps returns them all.
 func Steps() []Step { return []Step{StepWindow, StepMinute, StepHour} }
 
-// Keep is how long counts of a step are kept. Keys are kept as long as minutes, refusals too; what is known of sources, and
+// Keep is how long counts of a step are kept. Keys are kept as long as minutes, refusals too; rates, for [KeepRates]; what is known of sources, and
 // what is missing, as long as hours.
 func (s Step) Keep() time.Duration {
 	switch s {

@@ -118,8 +118,9 @@ func TestUnreadableTalliesHideNothingElse(t *testing.T) {
 	storagetest.UnreadableTalliesHideNothingElse(t, s, func() {
 		exec(t, conn, `UPDATE open_windows SET totals = '\xff'`)
 		exec(t, conn, `UPDATE tally_keys SET keys = '\xff'`)
+		exec(t, conn, `UPDATE tally_rates SET rates = '\xff'`)
 	})
-	for _, what := range []string{"totals", "keys"} {
+	for _, what := range []string{"totals", "keys", "rates"} {
 		if !strings.Contains(log.String(), what) {
 			t.Errorf("the log does not tell of %s:\n%s", what, &log)
 		}

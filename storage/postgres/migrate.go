@@ -46,7 +46,7 @@ func Migrate(ctx context.Context, ownerURL, programRole string) error {
 var privileges = []string{
 	// First what somebody gave it before.
 	`REVOKE ALL ON goose_db_version, versions, rule_states, domain_states, audit, head, domains, rules, credentials, sessions, nodes, taken, replaced,
-		sources, missing, open_windows, tallies, domain_tallies, tally_keys, refusal_rings, refusals,
+		sources, missing, open_windows, tallies, domain_tallies, tally_keys, tally_rates, refusal_rings, refusals,
 		silences, alert_rounds, detectors, alerts, alert_deliveries FROM %s`,
 	`GRANT SELECT ON goose_db_version TO %s`,
 	`GRANT SELECT, INSERT ON versions, rule_states, domain_states, audit TO %s`,
@@ -57,7 +57,7 @@ var privileges = []string{
 	`GRANT SELECT, INSERT, UPDATE, DELETE ON sessions, nodes, taken TO %s`,
 	`GRANT SELECT, INSERT, DELETE ON replaced TO %s`,
 	// What was counted is summed up, and removed when its time has come.
-	`GRANT SELECT, INSERT, UPDATE, DELETE ON sources, missing, open_windows, tallies, domain_tallies, tally_keys, refusal_rings, refusals TO %s`,
+	`GRANT SELECT, INSERT, UPDATE, DELETE ON sources, missing, open_windows, tallies, domain_tallies, tally_keys, tally_rates, refusal_rings, refusals TO %s`,
 	`GRANT SELECT, UPDATE ON alert_rounds TO %s`,
 	`GRANT SELECT, INSERT, UPDATE, DELETE ON silences, detectors, alerts, alert_deliveries TO %s`,
 }

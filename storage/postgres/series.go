@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -80,7 +81,7 @@ func ofRules(query *tally.Query, domains map[string]string, args ...any) (string
 	if query.UIDs == nil && query.Domain == "" {
 		return ``, args
 	}
-	return ` AND uid = ANY ($4)`, append(args, slices.Sorted(maps.Keys(domains)))
+	return fmt.Sprintf(` AND uid = ANY ($%d)`, len(args)+1), append(args, slices.Sorted(maps.Keys(domains)))
 }
 
 // openWindows reads those that began in the time and are not closed, of nodes that are there.

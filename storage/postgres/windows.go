@@ -33,7 +33,7 @@ func (s *Store) SaveWindows(ctx context.Context, batch []tally.SourceWindows) er
 		return nil
 	}
 	for _, write := range []func(context.Context, pgx.Tx, *storage.Fresh) error{
-		moveSources, writeGaps, addSteps, addDomainSteps, s.mergeKeys, writeRefusals,
+		moveSources, writeGaps, addSteps, addDomainSteps, s.mergeKeys, s.mergeRates, writeRefusals,
 	} {
 		if err := write(ctx, tx, fresh); err != nil {
 			return fail(ctx, "save windows", err)

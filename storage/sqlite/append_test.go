@@ -91,6 +91,6 @@ func TestUnreadableTalliesHideNothingElse(t *testing.T) {
 	t.Parallel()
 	s := open(t, filepath.Join(t.TempDir(), "headgate.db"))
 	storagetest.UnreadableTalliesHideNothingElse(t, s, func() {
-		run(t, s, `UPDATE open_windows SET totals = x'ff'`, `UPDATE tally_keys SET keys = x'ff'`)
+		run(t, s, `UPDATE open_windows SET totals = x'ff'`, `UPDATE tally_keys SET keys = x'ff'`, `UPDATE tally_rates SET rates = x'ff'`)
 	})
 }

@@ -3,6 +3,7 @@ package sqlite
 import (
 	"context"
 	"database/sql"
+	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -79,7 +80,7 @@ func ofRules(query *tally.Query, domains map[string]string, args ...any) (string
 	if query.UIDs == nil && query.Domain == "" {
 		return ``, args
 	}
-	return ` AND uid IN (SELECT value FROM json_each(?4))`, append(args, storage.EncodeList(slices.Sorted(maps.Keys(domains))))
+	return fmt.Sprintf(` AND uid IN (SELECT value FROM json_each(?%d))`, len(args)+1), append(args, storage.EncodeList(slices.Sorted(maps.Keys(domains))))
 }
 
 // openWindows reads those that began in the time and are not closed, of nodes that are there.

@@ -34,7 +34,7 @@ func (s *Store) SaveWindows(ctx context.Context, batch []tally.SourceWindows) er
 		return nil
 	}
 	for _, write := range []func(context.Context, *sql.Tx, *storage.Fresh) error{
-		moveSources, writeGaps, addSteps, addDomainSteps, mergeKeys, writeRefusals,
+		moveSources, writeGaps, addSteps, addDomainSteps, mergeKeys, mergeRates, writeRefusals,
 	} {
 		if err := write(ctx, tx, fresh); err != nil {
 			return fail(ctx, "save windows", err)

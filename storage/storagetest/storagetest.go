@@ -96,6 +96,8 @@ func Run(t *testing.T, create func(t *testing.T) Database) {
 		{"SilentNodesTotalsAreLeftOut", silentNodesTotalsAreLeftOut},
 		{"KeysAreMerged", keysAreMerged},
 		{"KeysAreBounded", keysAreBounded},
+		{"RatesAreMerged", ratesAreMerged},
+		{"RatesAddUpFromManyAtOnce", ratesAddUpFromManyAtOnce},
 		{"RefusalsAreFound", refusalsAreFound},
 		{"RefusalsAreBounded", refusalsAreBounded},
 		{"PruneKeepsWhatIsKept", pruneKeepsWhatIsKept},

@@ -66,13 +66,15 @@ func wantNamed(t *testing.T, what string, err error, name string) {
 	}
 }
 
-// UnreadableTalliesHideNothingElse wants that what a newer program wrote of open windows and keys is left out, and that
-// keys are begun anew. Spoil makes all that is stored of both unreadable.
+// UnreadableTalliesHideNothingElse wants that what a newer program wrote of open windows, keys and rates is left out, and that
+// keys and rates are begun anew. Spoil makes all that is stored of them unreadable.
 func UnreadableTalliesHideNothingElse(t *testing.T, s storage.Store, spoil func()) {
 	t.Helper()
 	rule := uid(t, s, "plan")
 	n1 := source("n1", "e1")
-	saveWindows(t, s, of(n1, window(1, affected(counted(rule, 1), 1, 1, 2))))
+	first := affected(counted(rule, 1), 1, 1, 2)
+	first.Rates = rates(1, 5)
+	saveWindows(t, s, of(n1, window(1, first)))
 	saveOpen(t, s, of(n1, openNow(2, 0, counted(rule, 1))))
 	wantNow(t, s, 1)
 	spoil()
@@ -90,7 +92,13 @@ func UnreadableTalliesHideNothingElse(t *testing.T, s storage.Store, spoil func(
 		return len(list[0].Keys.Keys())
 	}
 	wantSame(t, "keys", keys(), 0)
-	saveWindows(t, s, of(n1, window(2, affected(counted(rule, 1), 1, 3))))
+	wantSame(t, "rates", mustRates(t, s, day(tally.StepMinute)), []tally.VersionRates{})
+	next := affected(counted(rule, 1), 1, 3)
+	next.Rates = rates(2, 7)
+	saveWindows(t, s, of(n1, window(2, next)))
 	wantAllowed(t, s, rule, 2)
 	wantSame(t, "keys", keys(), 1)
+	wantSame(t, "rates", mustRates(t, s, day(tally.StepMinute)), []tally.VersionRates{
+		{Domain: "api", UID: rule, Version: 1, Start: noon, Rates: next.Rates},
+	})
 }

@@ -42,6 +42,9 @@ func (m *Memory) lookAt(q *tally.Query, step tally.Step, open bool, see func(v *
 func (m *Memory) Series(ctx context.Context, q tally.Query) ([]tally.Point, error) {
 	return call(ctx, m, func() (list []tally.Point) {
 		m.lookAt(&q, q.Step, true, func(v *tally.VersionTally, start time.Time) {
+			if v.Counts == (tally.Counts{}) {
+				return
+			}
 			i := slices.IndexFunc(list, func(p tally.Point) bool { return p.UID == v.UID && p.Version == v.Version && p.Start.Equal(start) })
 			if i < 0 {
 				i, list = len(list), append(list, tally.Point{Domain: v.Domain, UID: v.UID, Version: v.Version, Start: start})
@@ -94,6 +97,29 @@ func (m *Memory) Keys(ctx context.Context, q tally.Query) ([]tally.VersionKeys, 
 		})
 		slices.SortFunc(list, func(a, b tally.VersionKeys) int {
 			return cmp.Or(strings.Compare(a.UID, b.UID), cmp.Compare(a.Version, b.Version))
+		})
+		return list
+	})
+}
+
+// Rates is part of tally.Store.
+func (m *Memory) Rates(ctx context.Context, q tally.Query) ([]tally.VersionRates, error) {
+	return call(ctx, m, func() []tally.VersionRates {
+		list := []tally.VersionRates{}
+		m.lookAt(&q, tally.StepMinute, false, func(v *tally.VersionTally, start time.Time) {
+			if v.Rates.IsZero() || !m.pruned.IsZero() && start.Before(m.pruned.Add(-tally.KeepRates)) {
+				return
+			}
+			i := slices.IndexFunc(list, func(r tally.VersionRates) bool {
+				return r.UID == v.UID && r.Version == v.Version && r.Start.Equal(start)
+			})
+			if i < 0 {
+				i, list = len(list), append(list, tally.VersionRates{Domain: v.Domain, UID: v.UID, Version: v.Version, Start: start})
+			}
+			list[i].Rates.Add(&v.Rates)
+		})
+		slices.SortFunc(list, func(a, b tally.VersionRates) int {
+			return cmp.Or(strings.Compare(a.UID, b.UID), cmp.Compare(a.Version, b.Version), a.Start.Compare(b.Start))
 		})
 		return list
 	})

@@ -298,6 +298,16 @@ CREATE TABLE tally_keys (
 );
 CREATE INDEX tally_keys_by_time ON tally_keys (step, start);
 
+-- How often keys called in a minute, of a sample of them.
+CREATE TABLE tally_rates (
+    uid     text COLLATE "C" NOT NULL,
+    start   timestamptz NOT NULL,
+    version bigint      NOT NULL,
+    rates   bytea       NOT NULL,
+    PRIMARY KEY (uid, start, version)
+);
+CREATE INDEX tally_rates_by_time ON tally_rates (start);
+
 -- The last refusals of each rule: a ring, in which the next one takes the slot of the oldest.
 CREATE TABLE refusal_rings (
     uid  text COLLATE "C" PRIMARY KEY,
@@ -346,6 +356,7 @@ GRANT UPDATE (domain) ON domain_states TO CURRENT_USER;
 
 DROP TABLE refusals;
 DROP TABLE refusal_rings;
+DROP TABLE tally_rates;
 DROP TABLE tally_keys;
 DROP TABLE domain_tallies;
 DROP TABLE tallies;

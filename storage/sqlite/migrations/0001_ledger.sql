@@ -293,6 +293,16 @@ CREATE TABLE tally_keys (
 ) STRICT;
 CREATE INDEX tally_keys_by_time ON tally_keys (step, start);
 
+-- How often keys called in a minute, of a sample of them.
+CREATE TABLE tally_rates (
+    uid     TEXT    NOT NULL,
+    start   INTEGER NOT NULL,
+    version INTEGER NOT NULL,
+    rates   BLOB    NOT NULL,
+    PRIMARY KEY (uid, start, version)
+) STRICT;
+CREATE INDEX tally_rates_by_time ON tally_rates (start);
+
 -- The last refusals of each rule: a ring, in which the next one takes the slot of the oldest.
 CREATE TABLE refusal_rings (
     uid  TEXT    NOT NULL PRIMARY KEY,
@@ -348,6 +358,7 @@ CREATE TRIGGER audit_delete BEFORE DELETE ON audit BEGIN SELECT RAISE(ABORT, 'au
 
 DROP TABLE refusals;
 DROP TABLE refusal_rings;
+DROP TABLE tally_rates;
 DROP TABLE tally_keys;
 DROP TABLE domain_tallies;
 DROP TABLE tallies;
