@@ -7,6 +7,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/headgate/headgate/rules/tally"
 )
 
@@ -45,6 +47,8 @@ func TestWindowsAreAlignedNumberedAndStored(t *testing.T) {
 		}
 		if v := first.Versions[0]; len(v.Keys) != 1 || v.Keys[0].Refused != 1 || v.Distinct.Estimate() != 1 {
 			t.Errorf("keys: %+v, %d distinct", v.Keys, v.Distinct.Estimate())
+		} else if diff := cmp.Diff(tally.Rates{Level: 3, Keys: []tally.KeyRate{{Key: 7, Calls: 1}}}, v.Rates); diff != "" {
+			t.Errorf("rates (-want +got):\n%s", diff)
 		}
 		if r := first.Refusals; len(r) != 1 || r[0].Node != "n1" || r[0].Path != "/v1/\uFFFD<b>" || r[0].Reference != "r1" {
 			t.Errorf("refusals: %+v", r)

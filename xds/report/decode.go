@@ -91,7 +91,29 @@ func readVersion(m *xdspb.VersionTally, most int64) (v tally.VersionTally, probl
 	if v.Distinct.Estimate() > most { // which would be in all sums from then on
 		return v, refusedRate
 	}
-	return v, ""
+	v.Rates, problem = readRates(m.GetRates())
+	return v, problem
+}
+
+// readRates takes no more calls than a node can count in a minute.
+func readRates(m *xdspb.KeyRates) (rates tally.Rates, problem string) {
+	n, level := len(m.GetKeys()), m.GetLevel()
+	if n > tally.MaxRateKeys || n != len(m.GetCalls()) || level > tally.MaxRateLevel {
+		return rates, refusedMalformed
+	}
+	calls, keys := make([]int64, n), make([]tally.KeyRate, n)
+	if problem = readCounts(calls, m.GetCalls(), maxRate*60); problem != "" {
+		return rates, problem
+	}
+	seen := make(map[tally.RateKey]bool, n)
+	for i, k := range m.GetKeys() {
+		keys[i] = tally.KeyRate{Key: tally.RateKey(k), Calls: calls[i]}
+		if calls[i] == 0 || seen[keys[i].Key] || !keys[i].Key.In(int(level)) {
+			return rates, refusedMalformed
+		}
+		seen[keys[i].Key] = true
+	}
+	return tally.NewRates(int(level), keys), ""
 }
 
 // readCounts copies numbers whose sum is at most most, and which no sum can overflow.

@@ -8,7 +8,7 @@
 //
 // While the control plane is away, windows that were never sent are merged: minutes after five minutes, hours after an
 // hour, days after two. Counts stay exact; what is less exact is when they were. Keys of the oldest are given up when they
-// take too much memory.
+// take too much memory, and the rates of keys with them, which no hour has either.
 //
 // The server believes a node what it may say: in its own name, of the domains it is for, of versions that it was sent and
 // did not refuse. What is not believed is left out, counted and logged, and the rest of the window stored. What could become

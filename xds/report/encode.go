@@ -16,6 +16,7 @@ func encode(w *tally.Window) *xdspb.Window {
 		v := &w.Versions[i]
 		out.Versions = append(out.Versions, &xdspb.VersionTally{
 			Domain: v.Domain, Uid: v.UID, Version: v.Version, Counts: trimmed(v.Counts[:]), Keys: encodeKeys(v.Keys), Distinct: v.Distinct.Bytes(),
+			Rates: encodeRates(&v.Rates),
 		})
 	}
 	for i := range w.Domains {
@@ -38,6 +39,17 @@ func encodeKeys(keys []tally.KeyCount) []*xdspb.KeyCount {
 	for i := range keys {
 		k := &keys[i]
 		out = append(out, &xdspb.KeyCount{Key: slices.Clone(k.Key[:]), Label: tally.Printable(k.Label, tally.MaxLabel), Refused: k.Refused, Would: k.Would, Over: k.Over})
+	}
+	return out
+}
+
+func encodeRates(rates *tally.Rates) *xdspb.KeyRates {
+	if rates.IsZero() {
+		return nil
+	}
+	out := &xdspb.KeyRates{Level: uint32(rates.Level)} //nolint:gosec // at most tally.MaxRateLevel
+	for _, k := range rates.Keys {
+		out.Keys, out.Calls = append(out.Keys, uint64(k.Key)), append(out.Calls, k.Calls)
 	}
 	return out
 }

@@ -391,6 +391,7 @@ func (c *counts) refuse(now time.Time, key byte) {
 		}},
 	}
 	one.Versions[0].Distinct.Add(tally.KeyID{key})
+	one.Versions[0].Rates = tally.NewRates(3, []tally.KeyRate{{Key: tally.RateKey(key), Calls: 1}})
 	merge(&c.open, &one)
 }
 

@@ -1,14 +1,21 @@
 package report
 
 import (
+	"time"
+
 	"github.com/headgate/headgate/rules/tally"
 )
 
 // maxRefusals is how many refusals a window has; of more, the newest.
 const maxRefusals = 1000
 
-// merge adds the window other, which is the later one, to w. Counts stay exact; keys and refusals stay bounded.
+// merge adds the window other, which is the later one, to w. Counts stay exact; keys and refusals stay bounded. Rates are of
+// one minute: of what spans several there are none, and nobody would ask for them either, an hour later.
 func merge(w, other *tally.Window) {
+	if !w.Start.Truncate(time.Minute).Equal(other.Start.Truncate(time.Minute)) {
+		dropRates(w)
+		dropRates(other)
+	}
 	type versionID struct {
 		uid     string
 		version int64
@@ -54,11 +61,12 @@ func mergeVersion(v, other *tally.VersionTally) {
 		v.Keys = top.Keys()
 	}
 	_ = v.Distinct.Merge(&other.Distinct) // fails only for another precision, and there is one
+	v.Rates.Add(&other.Rates)
 }
 
 // keysSize is about how much memory the keys of the window take.
 func keysSize(w *tally.Window) int {
-	const key, sketch = 160, 4 << 10
+	const key, sketch, rate = 160, 4 << 10, 16
 	n := 0
 	for i := range w.Versions {
 		keys := len(w.Versions[i].Keys)
@@ -66,6 +74,7 @@ func keysSize(w *tally.Window) int {
 		if keys > 0 {
 			n += min(sketch, keys*key)
 		}
+		n += len(w.Versions[i].Rates.Keys) * rate
 	}
 	return n
 }
@@ -74,5 +83,12 @@ func keysSize(w *tally.Window) int {
 func dropKeys(w *tally.Window) {
 	for i := range w.Versions {
 		w.Versions[i].Keys, w.Versions[i].Distinct = nil, tally.Distinct{}
+	}
+	dropRates(w)
+}
+
+func dropRates(w *tally.Window) {
+	for i := range w.Versions {
+		w.Versions[i].Rates = tally.Rates{}
 	}
 }

@@ -199,6 +199,44 @@ func TestKeysAreGivenUpBeforeCounts(t *testing.T) {
 	}
 }
 
+// A merged minute has its rates; what is longer has none, since sums of several minutes would say nothing of any.
+func TestRatesStayWithTheirMinute(t *testing.T) {
+	t.Parallel()
+	rates := func(key tally.RateKey, calls int64) tally.Rates {
+		return tally.NewRates(0, []tally.KeyRate{{Key: key, Calls: calls}})
+	}
+	version := func(r tally.Rates) tally.VersionTally {
+		return tally.VersionTally{UID: "u", Version: 1, Counts: tally.Counts{1}, Rates: r}
+	}
+	minute := func(start time.Time) tally.Window {
+		merged := window(start, version(tally.Rates{}))
+		for i := 1; i < 6; i++ {
+			w := window(start.Add(time.Duration(i)*tally.Span), version(tally.Rates{}))
+			if i == 5 {
+				w.Versions[0].Rates = rates(5, 7)
+			}
+			merge(&merged, &w)
+		}
+		return merged
+	}
+	one, two := minute(noon), minute(noon.Add(time.Minute))
+	if diff := cmp.Diff(rates(5, 7), one.Versions[0].Rates); diff != "" {
+		t.Errorf("of a minute (-want +got):\n%s", diff)
+	}
+	again := window(noon.Add(59*time.Second), version(rates(6, 1))) // the clock was set
+	merge(&one, &again)
+	if got := one.Versions[0].Rates; len(got.Keys) != 2 {
+		t.Errorf("of two parts of a minute: %+v", got)
+	}
+	if n := keysSize(&one); n != 2*16 {
+		t.Errorf("they take %d bytes, want 32", n)
+	}
+	merge(&one, &two)
+	if got := one.Versions[0].Rates; !got.IsZero() {
+		t.Errorf("of two minutes: %+v", got)
+	}
+}
+
 // What merges in steps is what one merge would have made.
 func TestMergeKeepsCountsExactAndTheRestBounded(t *testing.T) {
 	t.Parallel()

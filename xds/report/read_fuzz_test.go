@@ -2,6 +2,7 @@ package report
 
 import (
 	"log/slog"
+	"slices"
 	"testing"
 	"time"
 
@@ -96,6 +97,9 @@ func wantSound(t *testing.T, r *reporter, w *tally.Window, began time.Time) {
 			}
 		}
 		v.Distinct.Estimate()
+		if is := tally.NewRates(v.Rates.Level, slices.Clone(v.Rates.Keys)); !slices.Equal(is.Keys, v.Rates.Keys) {
+			t.Errorf("rates that are no sample: %+v", v.Rates)
+		}
 	}
 	if sum.Matched() < 0 {
 		t.Error("the sum overflows")

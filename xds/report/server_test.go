@@ -37,6 +37,13 @@ func TestWhatANodeCannotHaveCountedIsLeftOut(t *testing.T) {
 	domain := func(d *xdspb.DomainTally) func(*xdspb.Window) {
 		return func(w *xdspb.Window) { w.Domains = append(w.Domains, d) }
 	}
+	rates := func(r *xdspb.KeyRates) func(*xdspb.Window) {
+		return version(&xdspb.VersionTally{Domain: "api", Uid: "uid-b", Version: 1, Rates: r})
+	}
+	many := &xdspb.KeyRates{Keys: make([]uint64, tally.MaxRateKeys+1), Calls: make([]int64, tally.MaxRateKeys+1)}
+	for i := range many.GetKeys() {
+		many.Keys[i], many.Calls[i] = uint64(i), 1
+	}
 	for name, test := range map[string]struct {
 		forge  func(*xdspb.Window)
 		reason string
@@ -77,6 +84,13 @@ func TestWhatANodeCannotHaveCountedIsLeftOut(t *testing.T) {
 		"a sketch of more keys than can be": {
 			version(&xdspb.VersionTally{Domain: "api", Uid: "uid-b", Version: 1, Distinct: fullSketch}), refusedRate,
 		},
+		"too many rates":                     {rates(many), refusedMalformed},
+		"a rate of no key":                   {rates(&xdspb.KeyRates{Calls: []int64{1}}), refusedMalformed},
+		"a rate of a key twice":              {rates(&xdspb.KeyRates{Keys: []uint64{1, 1}, Calls: []int64{1, 1}}), refusedMalformed},
+		"a rate of a key not of its level":   {rates(&xdspb.KeyRates{Level: 1, Keys: []uint64{1 << 63}, Calls: []int64{1}}), refusedMalformed},
+		"a rate of no level":                 {rates(&xdspb.KeyRates{Level: 64}), refusedMalformed},
+		"a rate of no call":                  {rates(&xdspb.KeyRates{Keys: []uint64{1}, Calls: []int64{0}}), refusedMalformed},
+		"rates of more calls than can be":    {rates(&xdspb.KeyRates{Keys: []uint64{1, 2}, Calls: []int64{1 << 25, 1 << 25}}), refusedRate},
 		"another's domain's counts":          {domain(&xdspb.DomainTally{Domain: "web", Counts: []int64{1}}), refusedDomain},
 		"a domain's counts below nothing":    {domain(&xdspb.DomainTally{Domain: "api", Counts: []int64{-1}}), refusedMalformed},
 		"a domain's cells":                   {domain(&xdspb.DomainTally{Domain: "api", Counts: make([]int64, tally.DomainCells+1)}), refusedMalformed},

@@ -307,7 +307,9 @@ type VersionTally struct {
 	Counts []int64     `protobuf:"varint,4,rep,packed,name=counts,proto3" json:"counts,omitempty"`
 	Keys   []*KeyCount `protobuf:"bytes,5,rep,name=keys,proto3" json:"keys,omitempty"`
 	// A HyperLogLog sketch.
-	Distinct      []byte `protobuf:"bytes,6,opt,name=distinct,proto3" json:"distinct,omitempty"`
+	Distinct []byte `protobuf:"bytes,6,opt,name=distinct,proto3" json:"distinct,omitempty"`
+	// Of the minute that ends with the window.
+	Rates         *KeyRates `protobuf:"bytes,7,opt,name=rates,proto3" json:"rates,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -380,6 +382,13 @@ func (x *VersionTally) GetKeys() []*KeyCount {
 func (x *VersionTally) GetDistinct() []byte {
 	if x != nil {
 		return x.Distinct
+	}
+	return nil
+}
+
+func (x *VersionTally) GetRates() *KeyRates {
+	if x != nil {
+		return x.Rates
 	}
 	return nil
 }
@@ -462,6 +471,70 @@ func (x *KeyCount) GetOver() int64 {
 	return 0
 }
 
+// KeyRates are the calls of one minute by key, of a sample of the keys.
+type KeyRates struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The sample has the keys whose first so many bits are 0.
+	Level uint32 `protobuf:"varint,1,opt,name=level,proto3" json:"level,omitempty"`
+	// The first eight bytes of a keyed hash each.
+	Keys []uint64 `protobuf:"fixed64,2,rep,packed,name=keys,proto3" json:"keys,omitempty"`
+	// Of each key.
+	Calls         []int64 `protobuf:"varint,3,rep,packed,name=calls,proto3" json:"calls,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *KeyRates) Reset() {
+	*x = KeyRates{}
+	mi := &file_xds_xdspb_report_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *KeyRates) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*KeyRates) ProtoMessage() {}
+
+func (x *KeyRates) ProtoReflect() protoreflect.Message {
+	mi := &file_xds_xdspb_report_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use KeyRates.ProtoReflect.Descriptor instead.
+func (*KeyRates) Descriptor() ([]byte, []int) {
+	return file_xds_xdspb_report_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *KeyRates) GetLevel() uint32 {
+	if x != nil {
+		return x.Level
+	}
+	return 0
+}
+
+func (x *KeyRates) GetKeys() []uint64 {
+	if x != nil {
+		return x.Keys
+	}
+	return nil
+}
+
+func (x *KeyRates) GetCalls() []int64 {
+	if x != nil {
+		return x.Calls
+	}
+	return nil
+}
+
 type DomainTally struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Domain string                 `protobuf:"bytes,1,opt,name=domain,proto3" json:"domain,omitempty"`
@@ -473,7 +546,7 @@ type DomainTally struct {
 
 func (x *DomainTally) Reset() {
 	*x = DomainTally{}
-	mi := &file_xds_xdspb_report_proto_msgTypes[6]
+	mi := &file_xds_xdspb_report_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -485,7 +558,7 @@ func (x *DomainTally) String() string {
 func (*DomainTally) ProtoMessage() {}
 
 func (x *DomainTally) ProtoReflect() protoreflect.Message {
-	mi := &file_xds_xdspb_report_proto_msgTypes[6]
+	mi := &file_xds_xdspb_report_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -498,7 +571,7 @@ func (x *DomainTally) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DomainTally.ProtoReflect.Descriptor instead.
 func (*DomainTally) Descriptor() ([]byte, []int) {
-	return file_xds_xdspb_report_proto_rawDescGZIP(), []int{6}
+	return file_xds_xdspb_report_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *DomainTally) GetDomain() string {
@@ -534,7 +607,7 @@ type Refusal struct {
 
 func (x *Refusal) Reset() {
 	*x = Refusal{}
-	mi := &file_xds_xdspb_report_proto_msgTypes[7]
+	mi := &file_xds_xdspb_report_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -546,7 +619,7 @@ func (x *Refusal) String() string {
 func (*Refusal) ProtoMessage() {}
 
 func (x *Refusal) ProtoReflect() protoreflect.Message {
-	mi := &file_xds_xdspb_report_proto_msgTypes[7]
+	mi := &file_xds_xdspb_report_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -559,7 +632,7 @@ func (x *Refusal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Refusal.ProtoReflect.Descriptor instead.
 func (*Refusal) Descriptor() ([]byte, []int) {
-	return file_xds_xdspb_report_proto_rawDescGZIP(), []int{7}
+	return file_xds_xdspb_report_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Refusal) GetTime() int64 {
@@ -655,20 +728,25 @@ const file_xds_xdspb_report_proto_rawDesc = "" +
 	"\bversions\x18\x04 \x03(\v2\x1d.headgate.xds.v1.VersionTallyR\bversions\x126\n" +
 	"\adomains\x18\x05 \x03(\v2\x1c.headgate.xds.v1.DomainTallyR\adomains\x124\n" +
 	"\brefusals\x18\x06 \x03(\v2\x18.headgate.xds.v1.RefusalR\brefusals\x12\x12\n" +
-	"\x04last\x18\a \x01(\bR\x04last\"\xb5\x01\n" +
+	"\x04last\x18\a \x01(\bR\x04last\"\xe6\x01\n" +
 	"\fVersionTally\x12\x16\n" +
 	"\x06domain\x18\x01 \x01(\tR\x06domain\x12\x10\n" +
 	"\x03uid\x18\x02 \x01(\tR\x03uid\x12\x18\n" +
 	"\aversion\x18\x03 \x01(\x03R\aversion\x12\x16\n" +
 	"\x06counts\x18\x04 \x03(\x03R\x06counts\x12-\n" +
 	"\x04keys\x18\x05 \x03(\v2\x19.headgate.xds.v1.KeyCountR\x04keys\x12\x1a\n" +
-	"\bdistinct\x18\x06 \x01(\fR\bdistinct\"v\n" +
+	"\bdistinct\x18\x06 \x01(\fR\bdistinct\x12/\n" +
+	"\x05rates\x18\a \x01(\v2\x19.headgate.xds.v1.KeyRatesR\x05rates\"v\n" +
 	"\bKeyCount\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\fR\x03key\x12\x14\n" +
 	"\x05label\x18\x02 \x01(\tR\x05label\x12\x18\n" +
 	"\arefused\x18\x03 \x01(\x03R\arefused\x12\x14\n" +
 	"\x05would\x18\x04 \x01(\x03R\x05would\x12\x12\n" +
-	"\x04over\x18\x05 \x01(\x03R\x04over\"=\n" +
+	"\x04over\x18\x05 \x01(\x03R\x04over\"J\n" +
+	"\bKeyRates\x12\x14\n" +
+	"\x05level\x18\x01 \x01(\rR\x05level\x12\x12\n" +
+	"\x04keys\x18\x02 \x03(\x06R\x04keys\x12\x14\n" +
+	"\x05calls\x18\x03 \x03(\x03R\x05calls\"=\n" +
 	"\vDomainTally\x12\x16\n" +
 	"\x06domain\x18\x01 \x01(\tR\x06domain\x12\x16\n" +
 	"\x06counts\x18\x02 \x03(\x03R\x06counts\"\xeb\x01\n" +
@@ -699,7 +777,7 @@ func file_xds_xdspb_report_proto_rawDescGZIP() []byte {
 	return file_xds_xdspb_report_proto_rawDescData
 }
 
-var file_xds_xdspb_report_proto_msgTypes = make([]protoimpl.MessageInfo, 8)
+var file_xds_xdspb_report_proto_msgTypes = make([]protoimpl.MessageInfo, 9)
 var file_xds_xdspb_report_proto_goTypes = []any{
 	(*ReportRequest)(nil),  // 0: headgate.xds.v1.ReportRequest
 	(*ReportResponse)(nil), // 1: headgate.xds.v1.ReportResponse
@@ -707,24 +785,26 @@ var file_xds_xdspb_report_proto_goTypes = []any{
 	(*Window)(nil),         // 3: headgate.xds.v1.Window
 	(*VersionTally)(nil),   // 4: headgate.xds.v1.VersionTally
 	(*KeyCount)(nil),       // 5: headgate.xds.v1.KeyCount
-	(*DomainTally)(nil),    // 6: headgate.xds.v1.DomainTally
-	(*Refusal)(nil),        // 7: headgate.xds.v1.Refusal
+	(*KeyRates)(nil),       // 6: headgate.xds.v1.KeyRates
+	(*DomainTally)(nil),    // 7: headgate.xds.v1.DomainTally
+	(*Refusal)(nil),        // 8: headgate.xds.v1.Refusal
 }
 var file_xds_xdspb_report_proto_depIdxs = []int32{
 	2, // 0: headgate.xds.v1.ReportRequest.source:type_name -> headgate.xds.v1.Source
 	3, // 1: headgate.xds.v1.ReportRequest.closed:type_name -> headgate.xds.v1.Window
 	3, // 2: headgate.xds.v1.ReportRequest.open:type_name -> headgate.xds.v1.Window
 	4, // 3: headgate.xds.v1.Window.versions:type_name -> headgate.xds.v1.VersionTally
-	6, // 4: headgate.xds.v1.Window.domains:type_name -> headgate.xds.v1.DomainTally
-	7, // 5: headgate.xds.v1.Window.refusals:type_name -> headgate.xds.v1.Refusal
+	7, // 4: headgate.xds.v1.Window.domains:type_name -> headgate.xds.v1.DomainTally
+	8, // 5: headgate.xds.v1.Window.refusals:type_name -> headgate.xds.v1.Refusal
 	5, // 6: headgate.xds.v1.VersionTally.keys:type_name -> headgate.xds.v1.KeyCount
-	0, // 7: headgate.xds.v1.TallyService.Report:input_type -> headgate.xds.v1.ReportRequest
-	1, // 8: headgate.xds.v1.TallyService.Report:output_type -> headgate.xds.v1.ReportResponse
-	8, // [8:9] is the sub-list for method output_type
-	7, // [7:8] is the sub-list for method input_type
-	7, // [7:7] is the sub-list for extension type_name
-	7, // [7:7] is the sub-list for extension extendee
-	0, // [0:7] is the sub-list for field type_name
+	6, // 7: headgate.xds.v1.VersionTally.rates:type_name -> headgate.xds.v1.KeyRates
+	0, // 8: headgate.xds.v1.TallyService.Report:input_type -> headgate.xds.v1.ReportRequest
+	1, // 9: headgate.xds.v1.TallyService.Report:output_type -> headgate.xds.v1.ReportResponse
+	9, // [9:10] is the sub-list for method output_type
+	8, // [8:9] is the sub-list for method input_type
+	8, // [8:8] is the sub-list for extension type_name
+	8, // [8:8] is the sub-list for extension extendee
+	0, // [0:8] is the sub-list for field type_name
 }
 
 func init() { file_xds_xdspb_report_proto_init() }
@@ -738,7 +818,7 @@ func file_xds_xdspb_report_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_xds_xdspb_report_proto_rawDesc), len(file_xds_xdspb_report_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   8,
+			NumMessages:   9,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
