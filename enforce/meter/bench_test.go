@@ -78,6 +78,9 @@ func BenchmarkRecord(b *testing.B) {
 	allowed := enforce.Decision{Allowed: true, Outcomes: []enforce.VersionOutcome{outcome(rule, tally.Allowed, requestOf(1))}}
 	beside := allowed
 	beside.Outcomes = append(beside.Outcomes[:1:1], outcome(&candidate, tally.WouldAllow, requestOf(1)))
+	for i := range beside.Outcomes {
+		beside.Outcomes[i].Rule = both
+	}
 	storm := make([]enforce.Decision, 1<<12)
 	for i := range storm {
 		storm[i] = refusal(rule, i)

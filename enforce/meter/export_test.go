@@ -11,3 +11,6 @@ func (m *Meter) HoldKeys(v *rules.Version) (release func()) {
 
 // MaxWaiting is how many keys wait at most.
 const MaxWaiting = maxWaiting
+
+// MaxMinuteKeys is how many keys the samples of a minute have.
+const MaxMinuteKeys = maxMinuteKeys

@@ -8,7 +8,8 @@
 //
 // A Meter is safe for concurrent use, and recording never blocks. A counter is one atomic addition. The keys of a version
 // are under a lock that is only tried: while another request holds it, a key waits in a queue for whoever comes next. What
-// finds the queue full is missing in the lists of keys, and in nothing else; it is counted.
+// finds the queue full is missing in the lists of keys, and in nothing else; it is counted. How often keys call is counted
+// without a lock, of a sample that a hash chooses.
 package meter
 
 import (
@@ -29,7 +30,8 @@ type Meter struct {
 	byVersion sync.Map                           // *rules.Version to *handle: all whose requests may be under way
 	byDomain  atomic.Pointer[map[string]*domain] // only grows: a sidecar's domains are configured
 	late      atomic.Int64
-	waiting   chan waiting // keys of versions whose lock was held
+	waiting   chan waiting           // keys of versions whose lock was held
+	minute    atomic.Pointer[minute] // that in which rates are counted
 	unnamed   atomic.Int64
 	log       *RefusalLog
 
@@ -52,6 +54,7 @@ type version struct {
 	in    *domain
 	cells [tally.Cells]atomic.Int64
 	keys  keys
+	rates atomic.Pointer[rates] // of the minute; nil until its first call
 
 	// The meter's mu guards what follows.
 	closed tally.Counts // what closed windows have
@@ -83,6 +86,7 @@ func WithRefusalLog(l *RefusalLog) Option { return func(m *Meter) { m.log = l } 
 func New(reg prometheus.Registerer, options ...Option) *Meter {
 	m := &Meter{waiting: make(chan waiting, maxWaiting), versions: map[identity]*version{}, begun: time.Now()}
 	m.byDomain.Store(&map[string]*domain{})
+	m.minute.Store(&minute{})
 	for _, o := range options {
 		o(m)
 	}
@@ -106,6 +110,9 @@ func (m *Meter) Record(name string, d *enforce.Decision) {
 		v := h.(*handle).version //nolint:errcheck // there is nothing else in it
 		in = v.in
 		v.cells[cell(o)].Add(1)
+		if newest(o.Rule, o.Version) {
+			m.call(v, o.Key.Rate())
+		}
 		if o.Outcome.Affects() {
 			m.against(v, d, o)
 		}

@@ -24,8 +24,12 @@ func (m *Meter) Close(now time.Time, last bool) tally.Window {
 	m.forget(time.Now())
 	w := m.window(now)
 	w.Last = last
+	minuteOver := last || !now.Truncate(time.Minute).Equal(m.begun.Truncate(time.Minute))
 	m.begun = now
 	m.catchUpAll()
+	if minuteOver {
+		m.minute.Store(&minute{})
+	}
 	for _, d := range *m.byDomain.Load() {
 		if counts, some := d.sinceClosed(); some {
 			w.Domains = append(w.Domains, tally.DomainTally{Domain: d.name, Counts: counts})
@@ -36,7 +40,10 @@ func (m *Meter) Close(now time.Time, last bool) tally.Window {
 		counts, some := v.sinceClosed()
 		t := v.tally(&counts)
 		w.Refusals = append(w.Refusals, m.takeKeys(v, &t)...)
-		if some || len(t.Keys) > 0 { // a key may come a moment after its count, when that is in the window before
+		if minuteOver {
+			t.Rates = v.takeRates()
+		}
+		if some || len(t.Keys) > 0 || !t.Rates.IsZero() { // a key may come a moment after its count, when that is in the window before
 			w.Versions = append(w.Versions, t)
 			v.closed.Add(&counts)
 		}

@@ -24,10 +24,11 @@ type totals struct {
 	versions map[string]tally.Counts
 	domains  map[string]tally.DomainCounts
 	keys     map[tally.KeyID]int64
+	rates    map[string]int64 // by version and key
 }
 
 func newTotals() *totals {
-	return &totals{map[string]tally.Counts{}, map[string]tally.DomainCounts{}, map[tally.KeyID]int64{}}
+	return &totals{map[string]tally.Counts{}, map[string]tally.DomainCounts{}, map[tally.KeyID]int64{}, map[string]int64{}}
 }
 
 // add adds what a window says.
@@ -39,6 +40,9 @@ func (s *totals) add(w tally.Window) {
 		s.versions[id] = sum
 		for _, k := range v.Keys {
 			s.keys[k.Key] += k.Count()
+		}
+		for _, k := range v.Rates.Keys {
+			s.rates[fmt.Sprint(id, k.Key)] += k.Calls
 		}
 	}
 	for _, d := range w.Domains {
@@ -132,6 +136,9 @@ func TestWindowsAddUpToWhatWasRecorded(t *testing.T) {
 						if o.Outcome.Affects() {
 							want.keys[o.Key]++
 						}
+						if i == len(d.Outcomes)-1 { // the candidate, where there is one
+							want.rates[fmt.Sprint(id, o.Key.Rate())]++
+						}
 					}
 					sum := want.domains["d"]
 					if d.Allowed {
@@ -147,6 +154,7 @@ func TestWindowsAddUpToWhatWasRecorded(t *testing.T) {
 				}
 			})
 		}
+		now := time.Now()
 		for range rapid.IntRange(0, 30).Draw(t, "changes") {
 			switch rapid.IntRange(0, 3).Draw(t, "change") {
 			case 0:
@@ -158,16 +166,17 @@ func TestWindowsAddUpToWhatWasRecorded(t *testing.T) {
 					t.Fatal(err)
 				}
 			default:
-				got.add(m.Close(time.Now(), false))
+				now = now.Add(rapid.SampledFrom([]time.Duration{tally.Span, time.Minute}).Draw(t, "later"))
+				got.add(m.Close(now, false))
 			}
 		}
 		recording.Wait()
-		last := m.Close(time.Now(), true)
+		last := m.Close(now, true)
 		if !last.Last {
 			t.Error("the last window does not say so")
 		}
 		got.add(last)
-		if rest := m.Close(time.Now(), true); len(rest.Versions)+len(rest.Domains)+len(rest.Refusals) > 0 {
+		if rest := m.Close(now, true); len(rest.Versions)+len(rest.Domains)+len(rest.Refusals) > 0 {
 			t.Errorf("after the last window: %+v", rest)
 		}
 		if diff := cmp.Diff(want.versions, got.versions); diff != "" {
@@ -175,6 +184,9 @@ func TestWindowsAddUpToWhatWasRecorded(t *testing.T) {
 		}
 		if diff := cmp.Diff(want.domains, got.domains); diff != "" {
 			t.Errorf("domains (-want +got):\n%s", diff)
+		}
+		if diff := cmp.Diff(want.rates, got.rates); diff != "" {
+			t.Errorf("rates (-want +got):\n%s", diff)
 		}
 		if late := metric(t, reg, "headgate_tally_late_total"); late != 0 {
 			t.Errorf("%v outcomes came late", late)
