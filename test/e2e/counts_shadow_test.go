@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -40,7 +41,9 @@ rules:
 		var group errgroup.Group
 		const conns = 10
 		for i := range conns {
-			group.Go(func() error { return pipeline(by[i%len(by)].ops, path, calls/conns) })
+			group.Go(func() error {
+				return pipeline(by[i%len(by)].ops, path, slices.Repeat([]string{"192.0.2.1"}, calls/conns))
+			})
 		}
 		if err := group.Wait(); err != nil {
 			t.Fatal(err)
@@ -81,22 +84,24 @@ rules:
 	}
 }
 
-// pipeline asks a check door about a path n times on one connection, without waiting for each answer: so the client costs
-// little. All must pass.
-func pipeline(ops, path string, n int64) (err error) {
+// pipeline asks a check door about a path, once for each client, on one connection and without waiting for each answer: so
+// asking costs little. All must pass.
+func pipeline(ops, path string, clients []string) (err error) {
 	conn, err := net.Dial("tcp", ops)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, conn.Close()) }()
-	question := fmt.Sprintf("GET /check HTTP/1.1\r\nHost: h\r\nX-Forwarded-Method: GET\r\nX-Forwarded-Uri: %s\r\n\r\n", path)
 	answers := bufio.NewReader(conn)
-	for n > 0 {
-		now := min(n, 50)
-		if _, err := io.WriteString(conn, strings.Repeat(question, int(now))); err != nil {
+	for now := range slices.Chunk(clients, 50) {
+		var questions strings.Builder
+		for _, client := range now {
+			fmt.Fprintf(&questions, "GET /check HTTP/1.1\r\nHost: h\r\nX-Forwarded-Method: GET\r\nX-Forwarded-Uri: %s\r\nX-Forwarded-For: %s\r\n\r\n", path, client)
+		}
+		if _, err := io.WriteString(conn, questions.String()); err != nil {
 			return err
 		}
-		for ended := int64(0); ended < now; { // no answer has a body
+		for ended := 0; ended < len(now); { // no answer has a body
 			line, err := answers.ReadString('\n')
 			switch {
 			case err != nil:
@@ -107,7 +112,6 @@ func pipeline(ops, path string, n int64) (err error) {
 				ended++
 			}
 		}
-		n -= now
 	}
 	return nil
 }

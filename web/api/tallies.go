@@ -19,6 +19,7 @@ type Tallies interface {
 	Series(ctx context.Context, q tally.Query) ([]tally.Point, error)
 	DomainSeries(ctx context.Context, q tally.Query) ([]tally.DomainPoint, error)
 	Keys(ctx context.Context, q tally.Query) ([]tally.VersionKeys, error)
+	Rates(ctx context.Context, q tally.Query) ([]tally.VersionRates, error)
 	Refusals(ctx context.Context, q tally.RefusalQuery) ([]tally.Refusal, error)
 	Missing(ctx context.Context, from, to time.Time) ([]tally.Missing, error)
 }

@@ -241,7 +241,7 @@ func TestStatsLeaveOutWhatRefusedLeast(t *testing.T) {
 		var w tally.Window
 		for i := range list {
 			v := tally.VersionTally{Domain: "a", UID: list[i].UID, Version: 1}
-			v.Counts[alone] = int64(i)
+			v.Counts[alone] = int64(i) + 1
 			w.Versions = append(w.Versions, v)
 		}
 		until("00:01:00")
@@ -365,7 +365,8 @@ func TestWithoutCountsNothingIsTold(t *testing.T) {
 	_, top := s.Top(anybody(t), &adminpb.TopRequest{Domain: "a", Rule: "x"})
 	_, lookup := s.Lookup(anybody(t), &adminpb.LookupRequest{Reference: "X"})
 	_, overview := s.Overview(anybody(t), &adminpb.OverviewRequest{})
-	for _, err := range []error{stats, top, lookup, overview} {
+	_, rates := s.KeyRates(anybody(t), &adminpb.KeyRatesRequest{Domain: "a", Rule: "x"})
+	for _, err := range []error{stats, top, lookup, overview, rates} {
 		if !errors.Is(err, rules.ErrUnavailable) {
 			t.Errorf("got %v, want ErrUnavailable", err)
 		}

@@ -80,6 +80,7 @@ var methods = map[string]need{
 	adminpb.AdminService_Stats_FullMethodName:    {role: access.Viewer},
 	adminpb.AdminService_Overview_FullMethodName: {role: access.Viewer},
 	adminpb.AdminService_Top_FullMethodName:      {role: access.Viewer},
+	adminpb.AdminService_KeyRates_FullMethodName: {role: access.Viewer},
 	adminpb.AdminService_Lookup_FullMethodName:   {role: access.Viewer},
 
 	adminpb.AdminService_ReplaceLineage_FullMethodName:   {access.Admin, rollout.ActionReplaceLineage},

@@ -235,6 +235,7 @@ func rows() map[string]row {
 		admin + "Stats":    {access.Viewer, func(d string) proto.Message { return &adminpb.StatsRequest{Domain: d} }},
 		admin + "Overview": {least: access.Viewer},
 		admin + "Top":      {access.Viewer, func(d string) proto.Message { return &adminpb.TopRequest{Domain: d, Rule: "r"} }},
+		admin + "KeyRates": {access.Viewer, func(d string) proto.Message { return &adminpb.KeyRatesRequest{Domain: d, Rule: "r"} }},
 		admin + "Lookup":   {access.Viewer, func(d string) proto.Message { return &adminpb.LookupRequest{Domain: d, Key: []string{"10.0.0.1"}} }},
 
 		admin + "ListAlerts":  {access.Viewer, func(d string) proto.Message { return &adminpb.ListAlertsRequest{Domain: d} }},

@@ -7230,6 +7230,338 @@ func (x *TopKey) GetShare() float64 {
 	return 0
 }
 
+type KeyRatesRequest struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Domain string                 `protobuf:"bytes,1,opt,name=domain,proto3" json:"domain,omitempty"`
+	Rule   string                 `protobuf:"bytes,2,opt,name=rule,proto3" json:"rule,omitempty"`
+	// How far back; absent: an hour, which is the most.
+	Since *durationpb.Duration `protobuf:"bytes,3,opt,name=since,proto3" json:"since,omitempty"`
+	// Rates to look at, in calls per minute; at most 20.
+	Tried         []int64 `protobuf:"varint,4,rep,packed,name=tried,proto3" json:"tried,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *KeyRatesRequest) Reset() {
+	*x = KeyRatesRequest{}
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[104]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *KeyRatesRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*KeyRatesRequest) ProtoMessage() {}
+
+func (x *KeyRatesRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[104]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use KeyRatesRequest.ProtoReflect.Descriptor instead.
+func (*KeyRatesRequest) Descriptor() ([]byte, []int) {
+	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{104}
+}
+
+func (x *KeyRatesRequest) GetDomain() string {
+	if x != nil {
+		return x.Domain
+	}
+	return ""
+}
+
+func (x *KeyRatesRequest) GetRule() string {
+	if x != nil {
+		return x.Rule
+	}
+	return ""
+}
+
+func (x *KeyRatesRequest) GetSince() *durationpb.Duration {
+	if x != nil {
+		return x.Since
+	}
+	return nil
+}
+
+func (x *KeyRatesRequest) GetTried() []int64 {
+	if x != nil {
+		return x.Tried
+	}
+	return nil
+}
+
+// KeyRatesResponse is of a sample of the keys, by hash: of about 1,000 keys in a minute all are known, and of more one in two,
+// four, … of them. All numbers of keys and calls but sampled are scaled up from it to all keys: exact where share_sampled is
+// 1, and an estimate otherwise.
+type KeyRatesResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// What was looked at: minutes that are over, which come some seconds after their end.
+	From *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=from,proto3" json:"from,omitempty"`
+	To   *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=to,proto3" json:"to,omitempty"`
+	// Whose calls were counted: the candidate's or else the stable's, or the last version's that has any, with those of other
+	// versions that have the same match, condition and key. 0: none.
+	Version int64 `protobuf:"varint,3,opt,name=version,proto3" json:"version,omitempty"`
+	// About how many keys called at all.
+	Keys int64 `protobuf:"varint,4,opt,name=keys,proto3" json:"keys,omitempty"`
+	// About how many calls they made, whatever became of them.
+	Calls int64 `protobuf:"varint,5,opt,name=calls,proto3" json:"calls,omitempty"`
+	// Of how many keys this is known.
+	Sampled int64 `protobuf:"varint,6,opt,name=sampled,proto3" json:"sampled,omitempty"`
+	// Which share of all keys that is, about. 1: of all.
+	ShareSampled float64 `protobuf:"fixed64,7,opt,name=share_sampled,json=shareSampled,proto3" json:"share_sampled,omitempty"`
+	// A curve: about 100 rates, from 1 to above the largest, ascending, each more than the one before by about the same factor;
+	// none where no key called.
+	Steps []*RateStep `protobuf:"bytes,8,rep,name=steps,proto3" json:"steps,omitempty"`
+	// Those asked for, in their order.
+	Tried []*RateStep `protobuf:"bytes,9,rep,name=tried,proto3" json:"tried,omitempty"`
+	// Keys by their largest minute, in buckets from 1 to 2, 5, 10, 20, … up to the largest.
+	Histogram     []*RateBucket `protobuf:"bytes,10,rep,name=histogram,proto3" json:"histogram,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *KeyRatesResponse) Reset() {
+	*x = KeyRatesResponse{}
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[105]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *KeyRatesResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*KeyRatesResponse) ProtoMessage() {}
+
+func (x *KeyRatesResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[105]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use KeyRatesResponse.ProtoReflect.Descriptor instead.
+func (*KeyRatesResponse) Descriptor() ([]byte, []int) {
+	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{105}
+}
+
+func (x *KeyRatesResponse) GetFrom() *timestamppb.Timestamp {
+	if x != nil {
+		return x.From
+	}
+	return nil
+}
+
+func (x *KeyRatesResponse) GetTo() *timestamppb.Timestamp {
+	if x != nil {
+		return x.To
+	}
+	return nil
+}
+
+func (x *KeyRatesResponse) GetVersion() int64 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
+}
+
+func (x *KeyRatesResponse) GetKeys() int64 {
+	if x != nil {
+		return x.Keys
+	}
+	return 0
+}
+
+func (x *KeyRatesResponse) GetCalls() int64 {
+	if x != nil {
+		return x.Calls
+	}
+	return 0
+}
+
+func (x *KeyRatesResponse) GetSampled() int64 {
+	if x != nil {
+		return x.Sampled
+	}
+	return 0
+}
+
+func (x *KeyRatesResponse) GetShareSampled() float64 {
+	if x != nil {
+		return x.ShareSampled
+	}
+	return 0
+}
+
+func (x *KeyRatesResponse) GetSteps() []*RateStep {
+	if x != nil {
+		return x.Steps
+	}
+	return nil
+}
+
+func (x *KeyRatesResponse) GetTried() []*RateStep {
+	if x != nil {
+		return x.Tried
+	}
+	return nil
+}
+
+func (x *KeyRatesResponse) GetHistogram() []*RateBucket {
+	if x != nil {
+		return x.Histogram
+	}
+	return nil
+}
+
+type RateStep struct {
+	state          protoimpl.MessageState `protogen:"open.v1"`
+	CallsPerMinute int64                  `protobuf:"varint,1,opt,name=calls_per_minute,json=callsPerMinute,proto3" json:"calls_per_minute,omitempty"`
+	// About how many keys called more often than that in some minute of the clock.
+	Keys int64 `protobuf:"varint,2,opt,name=keys,proto3" json:"keys,omitempty"`
+	// About how many calls were above it, over all minutes: what a limit would refuse is near to that, and depends on its burst
+	// and cost.
+	Calls         int64 `protobuf:"varint,3,opt,name=calls,proto3" json:"calls,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RateStep) Reset() {
+	*x = RateStep{}
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[106]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RateStep) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RateStep) ProtoMessage() {}
+
+func (x *RateStep) ProtoReflect() protoreflect.Message {
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[106]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RateStep.ProtoReflect.Descriptor instead.
+func (*RateStep) Descriptor() ([]byte, []int) {
+	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{106}
+}
+
+func (x *RateStep) GetCallsPerMinute() int64 {
+	if x != nil {
+		return x.CallsPerMinute
+	}
+	return 0
+}
+
+func (x *RateStep) GetKeys() int64 {
+	if x != nil {
+		return x.Keys
+	}
+	return 0
+}
+
+func (x *RateStep) GetCalls() int64 {
+	if x != nil {
+		return x.Calls
+	}
+	return 0
+}
+
+type RateBucket struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	From  int64                  `protobuf:"varint,1,opt,name=from,proto3" json:"from,omitempty"`
+	Below int64                  `protobuf:"varint,2,opt,name=below,proto3" json:"below,omitempty"`
+	Keys  int64                  `protobuf:"varint,3,opt,name=keys,proto3" json:"keys,omitempty"`
+	// In all minutes.
+	Calls         int64 `protobuf:"varint,4,opt,name=calls,proto3" json:"calls,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RateBucket) Reset() {
+	*x = RateBucket{}
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[107]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RateBucket) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RateBucket) ProtoMessage() {}
+
+func (x *RateBucket) ProtoReflect() protoreflect.Message {
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[107]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RateBucket.ProtoReflect.Descriptor instead.
+func (*RateBucket) Descriptor() ([]byte, []int) {
+	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{107}
+}
+
+func (x *RateBucket) GetFrom() int64 {
+	if x != nil {
+		return x.From
+	}
+	return 0
+}
+
+func (x *RateBucket) GetBelow() int64 {
+	if x != nil {
+		return x.Below
+	}
+	return 0
+}
+
+func (x *RateBucket) GetKeys() int64 {
+	if x != nil {
+		return x.Keys
+	}
+	return 0
+}
+
+func (x *RateBucket) GetCalls() int64 {
+	if x != nil {
+		return x.Calls
+	}
+	return 0
+}
+
 type LookupRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// "": all domains, for a reference only.
@@ -7250,7 +7582,7 @@ type LookupRequest struct {
 
 func (x *LookupRequest) Reset() {
 	*x = LookupRequest{}
-	mi := &file_web_api_adminpb_admin_proto_msgTypes[104]
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[108]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7262,7 +7594,7 @@ func (x *LookupRequest) String() string {
 func (*LookupRequest) ProtoMessage() {}
 
 func (x *LookupRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_web_api_adminpb_admin_proto_msgTypes[104]
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[108]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7275,7 +7607,7 @@ func (x *LookupRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LookupRequest.ProtoReflect.Descriptor instead.
 func (*LookupRequest) Descriptor() ([]byte, []int) {
-	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{104}
+	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{108}
 }
 
 func (x *LookupRequest) GetDomain() string {
@@ -7337,7 +7669,7 @@ type LookupResponse struct {
 
 func (x *LookupResponse) Reset() {
 	*x = LookupResponse{}
-	mi := &file_web_api_adminpb_admin_proto_msgTypes[105]
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[109]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7349,7 +7681,7 @@ func (x *LookupResponse) String() string {
 func (*LookupResponse) ProtoMessage() {}
 
 func (x *LookupResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_web_api_adminpb_admin_proto_msgTypes[105]
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[109]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7362,7 +7694,7 @@ func (x *LookupResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LookupResponse.ProtoReflect.Descriptor instead.
 func (*LookupResponse) Descriptor() ([]byte, []int) {
-	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{105}
+	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{109}
 }
 
 func (x *LookupResponse) GetFrom() *timestamppb.Timestamp {
@@ -7427,7 +7759,7 @@ type KeyStanding struct {
 
 func (x *KeyStanding) Reset() {
 	*x = KeyStanding{}
-	mi := &file_web_api_adminpb_admin_proto_msgTypes[106]
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[110]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7439,7 +7771,7 @@ func (x *KeyStanding) String() string {
 func (*KeyStanding) ProtoMessage() {}
 
 func (x *KeyStanding) ProtoReflect() protoreflect.Message {
-	mi := &file_web_api_adminpb_admin_proto_msgTypes[106]
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[110]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7452,7 +7784,7 @@ func (x *KeyStanding) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyStanding.ProtoReflect.Descriptor instead.
 func (*KeyStanding) Descriptor() ([]byte, []int) {
-	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{106}
+	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{110}
 }
 
 func (x *KeyStanding) GetRule() string {
@@ -7534,7 +7866,7 @@ type Refusal struct {
 
 func (x *Refusal) Reset() {
 	*x = Refusal{}
-	mi := &file_web_api_adminpb_admin_proto_msgTypes[107]
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[111]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7546,7 +7878,7 @@ func (x *Refusal) String() string {
 func (*Refusal) ProtoMessage() {}
 
 func (x *Refusal) ProtoReflect() protoreflect.Message {
-	mi := &file_web_api_adminpb_admin_proto_msgTypes[107]
+	mi := &file_web_api_adminpb_admin_proto_msgTypes[111]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7559,7 +7891,7 @@ func (x *Refusal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Refusal.ProtoReflect.Descriptor instead.
 func (*Refusal) Descriptor() ([]byte, []int) {
-	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{107}
+	return file_web_api_adminpb_admin_proto_rawDescGZIP(), []int{111}
 }
 
 func (x *Refusal) GetTime() *timestamppb.Timestamp {
@@ -8179,7 +8511,34 @@ const file_web_api_adminpb_admin_proto_rawDesc = "" +
 	"\arefused\x18\x03 \x01(\x03R\arefused\x12!\n" +
 	"\fwould_refuse\x18\x04 \x01(\x03R\vwouldRefuse\x12\x12\n" +
 	"\x04over\x18\x05 \x01(\x03R\x04over\x12\x14\n" +
-	"\x05share\x18\x06 \x01(\x01R\x05share\"\xb2\x01\n" +
+	"\x05share\x18\x06 \x01(\x01R\x05share\"\x84\x01\n" +
+	"\x0fKeyRatesRequest\x12\x16\n" +
+	"\x06domain\x18\x01 \x01(\tR\x06domain\x12\x12\n" +
+	"\x04rule\x18\x02 \x01(\tR\x04rule\x12/\n" +
+	"\x05since\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\x05since\x12\x14\n" +
+	"\x05tried\x18\x04 \x03(\x03R\x05tried\"\x94\x03\n" +
+	"\x10KeyRatesResponse\x12.\n" +
+	"\x04from\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x04from\x12*\n" +
+	"\x02to\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x02to\x12\x18\n" +
+	"\aversion\x18\x03 \x01(\x03R\aversion\x12\x12\n" +
+	"\x04keys\x18\x04 \x01(\x03R\x04keys\x12\x14\n" +
+	"\x05calls\x18\x05 \x01(\x03R\x05calls\x12\x18\n" +
+	"\asampled\x18\x06 \x01(\x03R\asampled\x12#\n" +
+	"\rshare_sampled\x18\a \x01(\x01R\fshareSampled\x121\n" +
+	"\x05steps\x18\b \x03(\v2\x1b.headgate.admin.v1.RateStepR\x05steps\x121\n" +
+	"\x05tried\x18\t \x03(\v2\x1b.headgate.admin.v1.RateStepR\x05tried\x12;\n" +
+	"\thistogram\x18\n" +
+	" \x03(\v2\x1d.headgate.admin.v1.RateBucketR\thistogram\"^\n" +
+	"\bRateStep\x12(\n" +
+	"\x10calls_per_minute\x18\x01 \x01(\x03R\x0ecallsPerMinute\x12\x12\n" +
+	"\x04keys\x18\x02 \x01(\x03R\x04keys\x12\x14\n" +
+	"\x05calls\x18\x03 \x01(\x03R\x05calls\"`\n" +
+	"\n" +
+	"RateBucket\x12\x12\n" +
+	"\x04from\x18\x01 \x01(\x03R\x04from\x12\x14\n" +
+	"\x05below\x18\x02 \x01(\x03R\x05below\x12\x12\n" +
+	"\x04keys\x18\x03 \x01(\x03R\x04keys\x12\x14\n" +
+	"\x05calls\x18\x04 \x01(\x03R\x05calls\"\xb2\x01\n" +
 	"\rLookupRequest\x12\x16\n" +
 	"\x06domain\x18\x01 \x01(\tR\x06domain\x12\x12\n" +
 	"\x04rule\x18\x02 \x01(\tR\x04rule\x12\x10\n" +
@@ -8215,7 +8574,7 @@ const file_web_api_adminpb_admin_proto_rawDesc = "" +
 	"\x04path\x18\t \x01(\tR\x04path\x12\x1c\n" +
 	"\treference\x18\n" +
 	" \x01(\tR\treference\x12\x12\n" +
-	"\x04node\x18\v \x01(\tR\x04node2\xe3\x17\n" +
+	"\x04node\x18\v \x01(\tR\x04node2\xb8\x18\n" +
 	"\fAdminService\x12M\n" +
 	"\x06WhoAmI\x12 .headgate.admin.v1.WhoAmIRequest\x1a!.headgate.admin.v1.WhoAmIResponse\x12J\n" +
 	"\x05Apply\x12\x1f.headgate.admin.v1.ApplyRequest\x1a .headgate.admin.v1.ApplyResponse\x12P\n" +
@@ -8252,7 +8611,8 @@ const file_web_api_adminpb_admin_proto_rawDesc = "" +
 	"\x10RevokeCredential\x12*.headgate.admin.v1.RevokeCredentialRequest\x1a+.headgate.admin.v1.RevokeCredentialResponse\x12J\n" +
 	"\x05Stats\x12\x1f.headgate.admin.v1.StatsRequest\x1a .headgate.admin.v1.StatsResponse\x12S\n" +
 	"\bOverview\x12\".headgate.admin.v1.OverviewRequest\x1a#.headgate.admin.v1.OverviewResponse\x12D\n" +
-	"\x03Top\x12\x1d.headgate.admin.v1.TopRequest\x1a\x1e.headgate.admin.v1.TopResponse\x12M\n" +
+	"\x03Top\x12\x1d.headgate.admin.v1.TopRequest\x1a\x1e.headgate.admin.v1.TopResponse\x12S\n" +
+	"\bKeyRates\x12\".headgate.admin.v1.KeyRatesRequest\x1a#.headgate.admin.v1.KeyRatesResponse\x12M\n" +
 	"\x06Lookup\x12 .headgate.admin.v1.LookupRequest\x1a!.headgate.admin.v1.LookupResponseB.Z,github.com/headgate/headgate/web/api/adminpbb\x06proto3"
 
 var (
@@ -8267,7 +8627,7 @@ func file_web_api_adminpb_admin_proto_rawDescGZIP() []byte {
 	return file_web_api_adminpb_admin_proto_rawDescData
 }
 
-var file_web_api_adminpb_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 108)
+var file_web_api_adminpb_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 112)
 var file_web_api_adminpb_admin_proto_goTypes = []any{
 	(*Why)(nil),                      // 0: headgate.admin.v1.Why
 	(*WhoAmIRequest)(nil),            // 1: headgate.admin.v1.WhoAmIRequest
@@ -8373,16 +8733,20 @@ var file_web_api_adminpb_admin_proto_goTypes = []any{
 	(*TopResponse)(nil),              // 101: headgate.admin.v1.TopResponse
 	(*VersionKeys)(nil),              // 102: headgate.admin.v1.VersionKeys
 	(*TopKey)(nil),                   // 103: headgate.admin.v1.TopKey
-	(*LookupRequest)(nil),            // 104: headgate.admin.v1.LookupRequest
-	(*LookupResponse)(nil),           // 105: headgate.admin.v1.LookupResponse
-	(*KeyStanding)(nil),              // 106: headgate.admin.v1.KeyStanding
-	(*Refusal)(nil),                  // 107: headgate.admin.v1.Refusal
-	(*timestamppb.Timestamp)(nil),    // 108: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),      // 109: google.protobuf.Duration
+	(*KeyRatesRequest)(nil),          // 104: headgate.admin.v1.KeyRatesRequest
+	(*KeyRatesResponse)(nil),         // 105: headgate.admin.v1.KeyRatesResponse
+	(*RateStep)(nil),                 // 106: headgate.admin.v1.RateStep
+	(*RateBucket)(nil),               // 107: headgate.admin.v1.RateBucket
+	(*LookupRequest)(nil),            // 108: headgate.admin.v1.LookupRequest
+	(*LookupResponse)(nil),           // 109: headgate.admin.v1.LookupResponse
+	(*KeyStanding)(nil),              // 110: headgate.admin.v1.KeyStanding
+	(*Refusal)(nil),                  // 111: headgate.admin.v1.Refusal
+	(*timestamppb.Timestamp)(nil),    // 112: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),      // 113: google.protobuf.Duration
 }
 var file_web_api_adminpb_admin_proto_depIdxs = []int32{
-	108, // 0: headgate.admin.v1.WhoAmIResponse.expires:type_name -> google.protobuf.Timestamp
-	108, // 1: headgate.admin.v1.WhoAmIResponse.time:type_name -> google.protobuf.Timestamp
+	112, // 0: headgate.admin.v1.WhoAmIResponse.expires:type_name -> google.protobuf.Timestamp
+	112, // 1: headgate.admin.v1.WhoAmIResponse.time:type_name -> google.protobuf.Timestamp
 	3,   // 2: headgate.admin.v1.ApplyRequest.files:type_name -> headgate.admin.v1.File
 	0,   // 3: headgate.admin.v1.ApplyRequest.why:type_name -> headgate.admin.v1.Why
 	6,   // 4: headgate.admin.v1.ApplyResponse.outcomes:type_name -> headgate.admin.v1.Outcome
@@ -8397,12 +8761,12 @@ var file_web_api_adminpb_admin_proto_depIdxs = []int32{
 	6,   // 13: headgate.admin.v1.RollbackDomainResponse.outcome:type_name -> headgate.admin.v1.Outcome
 	0,   // 14: headgate.admin.v1.DeleteRequest.why:type_name -> headgate.admin.v1.Why
 	6,   // 15: headgate.admin.v1.DeleteResponse.outcome:type_name -> headgate.admin.v1.Outcome
-	109, // 16: headgate.admin.v1.FreezeRequest.for:type_name -> google.protobuf.Duration
+	113, // 16: headgate.admin.v1.FreezeRequest.for:type_name -> google.protobuf.Duration
 	0,   // 17: headgate.admin.v1.FreezeRequest.why:type_name -> headgate.admin.v1.Why
 	6,   // 18: headgate.admin.v1.FreezeResponse.outcome:type_name -> headgate.admin.v1.Outcome
 	0,   // 19: headgate.admin.v1.UnfreezeRequest.why:type_name -> headgate.admin.v1.Why
 	6,   // 20: headgate.admin.v1.UnfreezeResponse.outcome:type_name -> headgate.admin.v1.Outcome
-	108, // 21: headgate.admin.v1.SetOverrideRequest.until:type_name -> google.protobuf.Timestamp
+	112, // 21: headgate.admin.v1.SetOverrideRequest.until:type_name -> google.protobuf.Timestamp
 	0,   // 22: headgate.admin.v1.SetOverrideRequest.why:type_name -> headgate.admin.v1.Why
 	6,   // 23: headgate.admin.v1.SetOverrideResponse.outcome:type_name -> headgate.admin.v1.Outcome
 	0,   // 24: headgate.admin.v1.DeleteOverrideRequest.why:type_name -> headgate.admin.v1.Why
@@ -8410,66 +8774,66 @@ var file_web_api_adminpb_admin_proto_depIdxs = []int32{
 	28,  // 26: headgate.admin.v1.ListRulesResponse.rules:type_name -> headgate.admin.v1.Rule
 	40,  // 27: headgate.admin.v1.Rule.stable:type_name -> headgate.admin.v1.Version
 	40,  // 28: headgate.admin.v1.Rule.candidate:type_name -> headgate.admin.v1.Version
-	108, // 29: headgate.admin.v1.Rule.frozen_until:type_name -> google.protobuf.Timestamp
+	112, // 29: headgate.admin.v1.Rule.frozen_until:type_name -> google.protobuf.Timestamp
 	33,  // 30: headgate.admin.v1.GetRolloutResponse.rollout:type_name -> headgate.admin.v1.Rollout
 	33,  // 31: headgate.admin.v1.WatchRolloutResponse.rollout:type_name -> headgate.admin.v1.Rollout
 	28,  // 32: headgate.admin.v1.Rollout.rule:type_name -> headgate.admin.v1.Rule
-	108, // 33: headgate.admin.v1.Rollout.since:type_name -> google.protobuf.Timestamp
+	112, // 33: headgate.admin.v1.Rollout.since:type_name -> google.protobuf.Timestamp
 	34,  // 34: headgate.admin.v1.Rollout.evidence:type_name -> headgate.admin.v1.Evidence
 	36,  // 35: headgate.admin.v1.Rollout.versions:type_name -> headgate.admin.v1.VersionCounts
 	37,  // 36: headgate.admin.v1.Rollout.plan:type_name -> headgate.admin.v1.PlanState
-	108, // 37: headgate.admin.v1.Evidence.from:type_name -> google.protobuf.Timestamp
-	108, // 38: headgate.admin.v1.Evidence.to:type_name -> google.protobuf.Timestamp
+	112, // 37: headgate.admin.v1.Evidence.from:type_name -> google.protobuf.Timestamp
+	112, // 38: headgate.admin.v1.Evidence.to:type_name -> google.protobuf.Timestamp
 	35,  // 39: headgate.admin.v1.Evidence.would_refuse:type_name -> headgate.admin.v1.Interval
 	35,  // 40: headgate.admin.v1.Evidence.delta:type_name -> headgate.admin.v1.Interval
 	38,  // 41: headgate.admin.v1.PlanState.steps:type_name -> headgate.admin.v1.PlanStep
-	109, // 42: headgate.admin.v1.PlanState.elapsed:type_name -> google.protobuf.Duration
+	113, // 42: headgate.admin.v1.PlanState.elapsed:type_name -> google.protobuf.Duration
 	39,  // 43: headgate.admin.v1.PlanState.gates:type_name -> headgate.admin.v1.GateState
-	109, // 44: headgate.admin.v1.PlanStep.hold:type_name -> google.protobuf.Duration
+	113, // 44: headgate.admin.v1.PlanStep.hold:type_name -> google.protobuf.Duration
 	35,  // 45: headgate.admin.v1.GateState.is:type_name -> headgate.admin.v1.Interval
 	43,  // 46: headgate.admin.v1.ListDomainsResponse.domains:type_name -> headgate.admin.v1.Domain
 	44,  // 47: headgate.admin.v1.Domain.exempt:type_name -> headgate.admin.v1.Exemption
 	45,  // 48: headgate.admin.v1.Domain.freezes:type_name -> headgate.admin.v1.FreezeState
-	108, // 49: headgate.admin.v1.FreezeState.until:type_name -> google.protobuf.Timestamp
+	112, // 49: headgate.admin.v1.FreezeState.until:type_name -> google.protobuf.Timestamp
 	48,  // 50: headgate.admin.v1.ListOverridesResponse.overrides:type_name -> headgate.admin.v1.Override
-	108, // 51: headgate.admin.v1.Override.until:type_name -> google.protobuf.Timestamp
-	108, // 52: headgate.admin.v1.Override.made:type_name -> google.protobuf.Timestamp
+	112, // 51: headgate.admin.v1.Override.until:type_name -> google.protobuf.Timestamp
+	112, // 52: headgate.admin.v1.Override.made:type_name -> google.protobuf.Timestamp
 	51,  // 53: headgate.admin.v1.HistoryResponse.entries:type_name -> headgate.admin.v1.HistoryEntry
 	40,  // 54: headgate.admin.v1.HistoryEntry.stable:type_name -> headgate.admin.v1.Version
 	40,  // 55: headgate.admin.v1.HistoryEntry.candidate:type_name -> headgate.admin.v1.Version
-	108, // 56: headgate.admin.v1.HistoryEntry.time:type_name -> google.protobuf.Timestamp
-	108, // 57: headgate.admin.v1.ListAuditRequest.from:type_name -> google.protobuf.Timestamp
-	108, // 58: headgate.admin.v1.ListAuditRequest.to:type_name -> google.protobuf.Timestamp
+	112, // 56: headgate.admin.v1.HistoryEntry.time:type_name -> google.protobuf.Timestamp
+	112, // 57: headgate.admin.v1.ListAuditRequest.from:type_name -> google.protobuf.Timestamp
+	112, // 58: headgate.admin.v1.ListAuditRequest.to:type_name -> google.protobuf.Timestamp
 	54,  // 59: headgate.admin.v1.ListAuditResponse.records:type_name -> headgate.admin.v1.Record
-	108, // 60: headgate.admin.v1.Record.time:type_name -> google.protobuf.Timestamp
+	112, // 60: headgate.admin.v1.Record.time:type_name -> google.protobuf.Timestamp
 	57,  // 61: headgate.admin.v1.ListNodesResponse.nodes:type_name -> headgate.admin.v1.Node
-	108, // 62: headgate.admin.v1.Node.seen:type_name -> google.protobuf.Timestamp
+	112, // 62: headgate.admin.v1.Node.seen:type_name -> google.protobuf.Timestamp
 	57,  // 63: headgate.admin.v1.DescribeNodeResponse.nodes:type_name -> headgate.admin.v1.Node
 	60,  // 64: headgate.admin.v1.DescribeNodeResponse.lacks:type_name -> headgate.admin.v1.Lack
 	57,  // 65: headgate.admin.v1.AwaitResponse.nodes:type_name -> headgate.admin.v1.Node
 	65,  // 66: headgate.admin.v1.ListAlertsResponse.alerts:type_name -> headgate.admin.v1.Alert
 	68,  // 67: headgate.admin.v1.ListAlertsResponse.silences:type_name -> headgate.admin.v1.SilenceState
-	108, // 68: headgate.admin.v1.Alert.resolved:type_name -> google.protobuf.Timestamp
-	108, // 69: headgate.admin.v1.Alert.since:type_name -> google.protobuf.Timestamp
+	112, // 68: headgate.admin.v1.Alert.resolved:type_name -> google.protobuf.Timestamp
+	112, // 69: headgate.admin.v1.Alert.since:type_name -> google.protobuf.Timestamp
 	66,  // 70: headgate.admin.v1.Alert.keys:type_name -> headgate.admin.v1.AlertKey
 	67,  // 71: headgate.admin.v1.Alert.offers:type_name -> headgate.admin.v1.Offer
-	108, // 72: headgate.admin.v1.SilenceState.at:type_name -> google.protobuf.Timestamp
-	108, // 73: headgate.admin.v1.SilenceState.until:type_name -> google.protobuf.Timestamp
-	109, // 74: headgate.admin.v1.SilenceRequest.for:type_name -> google.protobuf.Duration
+	112, // 72: headgate.admin.v1.SilenceState.at:type_name -> google.protobuf.Timestamp
+	112, // 73: headgate.admin.v1.SilenceState.until:type_name -> google.protobuf.Timestamp
+	113, // 74: headgate.admin.v1.SilenceRequest.for:type_name -> google.protobuf.Duration
 	68,  // 75: headgate.admin.v1.SilenceResponse.silence:type_name -> headgate.admin.v1.SilenceState
 	77,  // 76: headgate.admin.v1.TestAlertsResponse.answers:type_name -> headgate.admin.v1.TargetAnswer
-	108, // 77: headgate.admin.v1.CreateCredentialRequest.expires:type_name -> google.protobuf.Timestamp
+	112, // 77: headgate.admin.v1.CreateCredentialRequest.expires:type_name -> google.protobuf.Timestamp
 	84,  // 78: headgate.admin.v1.CreateCredentialResponse.credential:type_name -> headgate.admin.v1.Credential
 	84,  // 79: headgate.admin.v1.ListCredentialsResponse.credentials:type_name -> headgate.admin.v1.Credential
-	108, // 80: headgate.admin.v1.Credential.created:type_name -> google.protobuf.Timestamp
-	108, // 81: headgate.admin.v1.Credential.expires:type_name -> google.protobuf.Timestamp
-	108, // 82: headgate.admin.v1.Credential.revoked:type_name -> google.protobuf.Timestamp
-	108, // 83: headgate.admin.v1.StatsRequest.from:type_name -> google.protobuf.Timestamp
-	108, // 84: headgate.admin.v1.StatsRequest.to:type_name -> google.protobuf.Timestamp
-	109, // 85: headgate.admin.v1.StatsRequest.step:type_name -> google.protobuf.Duration
-	108, // 86: headgate.admin.v1.StatsResponse.from:type_name -> google.protobuf.Timestamp
-	108, // 87: headgate.admin.v1.StatsResponse.to:type_name -> google.protobuf.Timestamp
-	109, // 88: headgate.admin.v1.StatsResponse.step:type_name -> google.protobuf.Duration
+	112, // 80: headgate.admin.v1.Credential.created:type_name -> google.protobuf.Timestamp
+	112, // 81: headgate.admin.v1.Credential.expires:type_name -> google.protobuf.Timestamp
+	112, // 82: headgate.admin.v1.Credential.revoked:type_name -> google.protobuf.Timestamp
+	112, // 83: headgate.admin.v1.StatsRequest.from:type_name -> google.protobuf.Timestamp
+	112, // 84: headgate.admin.v1.StatsRequest.to:type_name -> google.protobuf.Timestamp
+	113, // 85: headgate.admin.v1.StatsRequest.step:type_name -> google.protobuf.Duration
+	112, // 86: headgate.admin.v1.StatsResponse.from:type_name -> google.protobuf.Timestamp
+	112, // 87: headgate.admin.v1.StatsResponse.to:type_name -> google.protobuf.Timestamp
+	113, // 88: headgate.admin.v1.StatsResponse.step:type_name -> google.protobuf.Duration
 	89,  // 89: headgate.admin.v1.StatsResponse.versions:type_name -> headgate.admin.v1.VersionStats
 	93,  // 90: headgate.admin.v1.StatsResponse.requests:type_name -> headgate.admin.v1.DomainStats
 	99,  // 91: headgate.admin.v1.StatsResponse.missing:type_name -> headgate.admin.v1.MissingCounts
@@ -8480,107 +8844,115 @@ var file_web_api_adminpb_admin_proto_depIdxs = []int32{
 	35,  // 96: headgate.admin.v1.VersionStats.would_refuse_alone:type_name -> headgate.admin.v1.Interval
 	35,  // 97: headgate.admin.v1.VersionStats.difference:type_name -> headgate.admin.v1.Interval
 	91,  // 98: headgate.admin.v1.VersionStats.points:type_name -> headgate.admin.v1.VersionPoint
-	108, // 99: headgate.admin.v1.VersionPoint.start:type_name -> google.protobuf.Timestamp
+	112, // 99: headgate.admin.v1.VersionPoint.start:type_name -> google.protobuf.Timestamp
 	90,  // 100: headgate.admin.v1.VersionPoint.figures:type_name -> headgate.admin.v1.VersionFigures
 	97,  // 101: headgate.admin.v1.DomainStats.total:type_name -> headgate.admin.v1.DomainFigures
 	98,  // 102: headgate.admin.v1.DomainStats.points:type_name -> headgate.admin.v1.DomainPoint
-	109, // 103: headgate.admin.v1.OverviewRequest.since:type_name -> google.protobuf.Duration
-	109, // 104: headgate.admin.v1.OverviewRequest.step:type_name -> google.protobuf.Duration
-	108, // 105: headgate.admin.v1.OverviewResponse.from:type_name -> google.protobuf.Timestamp
-	108, // 106: headgate.admin.v1.OverviewResponse.to:type_name -> google.protobuf.Timestamp
-	109, // 107: headgate.admin.v1.OverviewResponse.step:type_name -> google.protobuf.Duration
+	113, // 103: headgate.admin.v1.OverviewRequest.since:type_name -> google.protobuf.Duration
+	113, // 104: headgate.admin.v1.OverviewRequest.step:type_name -> google.protobuf.Duration
+	112, // 105: headgate.admin.v1.OverviewResponse.from:type_name -> google.protobuf.Timestamp
+	112, // 106: headgate.admin.v1.OverviewResponse.to:type_name -> google.protobuf.Timestamp
+	113, // 107: headgate.admin.v1.OverviewResponse.step:type_name -> google.protobuf.Duration
 	96,  // 108: headgate.admin.v1.OverviewResponse.domains:type_name -> headgate.admin.v1.DomainOverview
 	93,  // 109: headgate.admin.v1.DomainOverview.requests:type_name -> headgate.admin.v1.DomainStats
-	108, // 110: headgate.admin.v1.DomainPoint.start:type_name -> google.protobuf.Timestamp
+	112, // 110: headgate.admin.v1.DomainPoint.start:type_name -> google.protobuf.Timestamp
 	97,  // 111: headgate.admin.v1.DomainPoint.figures:type_name -> headgate.admin.v1.DomainFigures
-	108, // 112: headgate.admin.v1.MissingCounts.from:type_name -> google.protobuf.Timestamp
-	108, // 113: headgate.admin.v1.MissingCounts.to:type_name -> google.protobuf.Timestamp
-	109, // 114: headgate.admin.v1.TopRequest.since:type_name -> google.protobuf.Duration
-	108, // 115: headgate.admin.v1.TopResponse.from:type_name -> google.protobuf.Timestamp
-	108, // 116: headgate.admin.v1.TopResponse.to:type_name -> google.protobuf.Timestamp
+	112, // 112: headgate.admin.v1.MissingCounts.from:type_name -> google.protobuf.Timestamp
+	112, // 113: headgate.admin.v1.MissingCounts.to:type_name -> google.protobuf.Timestamp
+	113, // 114: headgate.admin.v1.TopRequest.since:type_name -> google.protobuf.Duration
+	112, // 115: headgate.admin.v1.TopResponse.from:type_name -> google.protobuf.Timestamp
+	112, // 116: headgate.admin.v1.TopResponse.to:type_name -> google.protobuf.Timestamp
 	102, // 117: headgate.admin.v1.TopResponse.versions:type_name -> headgate.admin.v1.VersionKeys
 	99,  // 118: headgate.admin.v1.TopResponse.missing:type_name -> headgate.admin.v1.MissingCounts
 	103, // 119: headgate.admin.v1.VersionKeys.keys:type_name -> headgate.admin.v1.TopKey
-	109, // 120: headgate.admin.v1.LookupRequest.since:type_name -> google.protobuf.Duration
-	108, // 121: headgate.admin.v1.LookupResponse.from:type_name -> google.protobuf.Timestamp
-	108, // 122: headgate.admin.v1.LookupResponse.to:type_name -> google.protobuf.Timestamp
-	106, // 123: headgate.admin.v1.LookupResponse.standings:type_name -> headgate.admin.v1.KeyStanding
-	107, // 124: headgate.admin.v1.LookupResponse.refusals:type_name -> headgate.admin.v1.Refusal
-	99,  // 125: headgate.admin.v1.LookupResponse.missing:type_name -> headgate.admin.v1.MissingCounts
-	108, // 126: headgate.admin.v1.Refusal.time:type_name -> google.protobuf.Timestamp
-	1,   // 127: headgate.admin.v1.AdminService.WhoAmI:input_type -> headgate.admin.v1.WhoAmIRequest
-	4,   // 128: headgate.admin.v1.AdminService.Apply:input_type -> headgate.admin.v1.ApplyRequest
-	8,   // 129: headgate.admin.v1.AdminService.Promote:input_type -> headgate.admin.v1.PromoteRequest
-	10,  // 130: headgate.admin.v1.AdminService.Pause:input_type -> headgate.admin.v1.PauseRequest
-	12,  // 131: headgate.admin.v1.AdminService.Rollback:input_type -> headgate.admin.v1.RollbackRequest
-	14,  // 132: headgate.admin.v1.AdminService.RollbackDomain:input_type -> headgate.admin.v1.RollbackDomainRequest
-	16,  // 133: headgate.admin.v1.AdminService.Delete:input_type -> headgate.admin.v1.DeleteRequest
-	18,  // 134: headgate.admin.v1.AdminService.Freeze:input_type -> headgate.admin.v1.FreezeRequest
-	20,  // 135: headgate.admin.v1.AdminService.Unfreeze:input_type -> headgate.admin.v1.UnfreezeRequest
-	22,  // 136: headgate.admin.v1.AdminService.SetOverride:input_type -> headgate.admin.v1.SetOverrideRequest
-	24,  // 137: headgate.admin.v1.AdminService.DeleteOverride:input_type -> headgate.admin.v1.DeleteOverrideRequest
-	26,  // 138: headgate.admin.v1.AdminService.ListRules:input_type -> headgate.admin.v1.ListRulesRequest
-	29,  // 139: headgate.admin.v1.AdminService.GetRollout:input_type -> headgate.admin.v1.GetRolloutRequest
-	31,  // 140: headgate.admin.v1.AdminService.WatchRollout:input_type -> headgate.admin.v1.WatchRolloutRequest
-	41,  // 141: headgate.admin.v1.AdminService.ListDomains:input_type -> headgate.admin.v1.ListDomainsRequest
-	46,  // 142: headgate.admin.v1.AdminService.ListOverrides:input_type -> headgate.admin.v1.ListOverridesRequest
-	49,  // 143: headgate.admin.v1.AdminService.History:input_type -> headgate.admin.v1.HistoryRequest
-	52,  // 144: headgate.admin.v1.AdminService.ListAudit:input_type -> headgate.admin.v1.ListAuditRequest
-	55,  // 145: headgate.admin.v1.AdminService.ListNodes:input_type -> headgate.admin.v1.ListNodesRequest
-	58,  // 146: headgate.admin.v1.AdminService.DescribeNode:input_type -> headgate.admin.v1.DescribeNodeRequest
-	61,  // 147: headgate.admin.v1.AdminService.Await:input_type -> headgate.admin.v1.AwaitRequest
-	63,  // 148: headgate.admin.v1.AdminService.ListAlerts:input_type -> headgate.admin.v1.ListAlertsRequest
-	69,  // 149: headgate.admin.v1.AdminService.Silence:input_type -> headgate.admin.v1.SilenceRequest
-	71,  // 150: headgate.admin.v1.AdminService.Unsilence:input_type -> headgate.admin.v1.UnsilenceRequest
-	73,  // 151: headgate.admin.v1.AdminService.ListTargets:input_type -> headgate.admin.v1.ListTargetsRequest
-	75,  // 152: headgate.admin.v1.AdminService.TestAlerts:input_type -> headgate.admin.v1.TestAlertsRequest
-	78,  // 153: headgate.admin.v1.AdminService.ReplaceLineage:input_type -> headgate.admin.v1.ReplaceLineageRequest
-	80,  // 154: headgate.admin.v1.AdminService.CreateCredential:input_type -> headgate.admin.v1.CreateCredentialRequest
-	82,  // 155: headgate.admin.v1.AdminService.ListCredentials:input_type -> headgate.admin.v1.ListCredentialsRequest
-	85,  // 156: headgate.admin.v1.AdminService.RevokeCredential:input_type -> headgate.admin.v1.RevokeCredentialRequest
-	87,  // 157: headgate.admin.v1.AdminService.Stats:input_type -> headgate.admin.v1.StatsRequest
-	94,  // 158: headgate.admin.v1.AdminService.Overview:input_type -> headgate.admin.v1.OverviewRequest
-	100, // 159: headgate.admin.v1.AdminService.Top:input_type -> headgate.admin.v1.TopRequest
-	104, // 160: headgate.admin.v1.AdminService.Lookup:input_type -> headgate.admin.v1.LookupRequest
-	2,   // 161: headgate.admin.v1.AdminService.WhoAmI:output_type -> headgate.admin.v1.WhoAmIResponse
-	5,   // 162: headgate.admin.v1.AdminService.Apply:output_type -> headgate.admin.v1.ApplyResponse
-	9,   // 163: headgate.admin.v1.AdminService.Promote:output_type -> headgate.admin.v1.PromoteResponse
-	11,  // 164: headgate.admin.v1.AdminService.Pause:output_type -> headgate.admin.v1.PauseResponse
-	13,  // 165: headgate.admin.v1.AdminService.Rollback:output_type -> headgate.admin.v1.RollbackResponse
-	15,  // 166: headgate.admin.v1.AdminService.RollbackDomain:output_type -> headgate.admin.v1.RollbackDomainResponse
-	17,  // 167: headgate.admin.v1.AdminService.Delete:output_type -> headgate.admin.v1.DeleteResponse
-	19,  // 168: headgate.admin.v1.AdminService.Freeze:output_type -> headgate.admin.v1.FreezeResponse
-	21,  // 169: headgate.admin.v1.AdminService.Unfreeze:output_type -> headgate.admin.v1.UnfreezeResponse
-	23,  // 170: headgate.admin.v1.AdminService.SetOverride:output_type -> headgate.admin.v1.SetOverrideResponse
-	25,  // 171: headgate.admin.v1.AdminService.DeleteOverride:output_type -> headgate.admin.v1.DeleteOverrideResponse
-	27,  // 172: headgate.admin.v1.AdminService.ListRules:output_type -> headgate.admin.v1.ListRulesResponse
-	30,  // 173: headgate.admin.v1.AdminService.GetRollout:output_type -> headgate.admin.v1.GetRolloutResponse
-	32,  // 174: headgate.admin.v1.AdminService.WatchRollout:output_type -> headgate.admin.v1.WatchRolloutResponse
-	42,  // 175: headgate.admin.v1.AdminService.ListDomains:output_type -> headgate.admin.v1.ListDomainsResponse
-	47,  // 176: headgate.admin.v1.AdminService.ListOverrides:output_type -> headgate.admin.v1.ListOverridesResponse
-	50,  // 177: headgate.admin.v1.AdminService.History:output_type -> headgate.admin.v1.HistoryResponse
-	53,  // 178: headgate.admin.v1.AdminService.ListAudit:output_type -> headgate.admin.v1.ListAuditResponse
-	56,  // 179: headgate.admin.v1.AdminService.ListNodes:output_type -> headgate.admin.v1.ListNodesResponse
-	59,  // 180: headgate.admin.v1.AdminService.DescribeNode:output_type -> headgate.admin.v1.DescribeNodeResponse
-	62,  // 181: headgate.admin.v1.AdminService.Await:output_type -> headgate.admin.v1.AwaitResponse
-	64,  // 182: headgate.admin.v1.AdminService.ListAlerts:output_type -> headgate.admin.v1.ListAlertsResponse
-	70,  // 183: headgate.admin.v1.AdminService.Silence:output_type -> headgate.admin.v1.SilenceResponse
-	72,  // 184: headgate.admin.v1.AdminService.Unsilence:output_type -> headgate.admin.v1.UnsilenceResponse
-	74,  // 185: headgate.admin.v1.AdminService.ListTargets:output_type -> headgate.admin.v1.ListTargetsResponse
-	76,  // 186: headgate.admin.v1.AdminService.TestAlerts:output_type -> headgate.admin.v1.TestAlertsResponse
-	79,  // 187: headgate.admin.v1.AdminService.ReplaceLineage:output_type -> headgate.admin.v1.ReplaceLineageResponse
-	81,  // 188: headgate.admin.v1.AdminService.CreateCredential:output_type -> headgate.admin.v1.CreateCredentialResponse
-	83,  // 189: headgate.admin.v1.AdminService.ListCredentials:output_type -> headgate.admin.v1.ListCredentialsResponse
-	86,  // 190: headgate.admin.v1.AdminService.RevokeCredential:output_type -> headgate.admin.v1.RevokeCredentialResponse
-	88,  // 191: headgate.admin.v1.AdminService.Stats:output_type -> headgate.admin.v1.StatsResponse
-	95,  // 192: headgate.admin.v1.AdminService.Overview:output_type -> headgate.admin.v1.OverviewResponse
-	101, // 193: headgate.admin.v1.AdminService.Top:output_type -> headgate.admin.v1.TopResponse
-	105, // 194: headgate.admin.v1.AdminService.Lookup:output_type -> headgate.admin.v1.LookupResponse
-	161, // [161:195] is the sub-list for method output_type
-	127, // [127:161] is the sub-list for method input_type
-	127, // [127:127] is the sub-list for extension type_name
-	127, // [127:127] is the sub-list for extension extendee
-	0,   // [0:127] is the sub-list for field type_name
+	113, // 120: headgate.admin.v1.KeyRatesRequest.since:type_name -> google.protobuf.Duration
+	112, // 121: headgate.admin.v1.KeyRatesResponse.from:type_name -> google.protobuf.Timestamp
+	112, // 122: headgate.admin.v1.KeyRatesResponse.to:type_name -> google.protobuf.Timestamp
+	106, // 123: headgate.admin.v1.KeyRatesResponse.steps:type_name -> headgate.admin.v1.RateStep
+	106, // 124: headgate.admin.v1.KeyRatesResponse.tried:type_name -> headgate.admin.v1.RateStep
+	107, // 125: headgate.admin.v1.KeyRatesResponse.histogram:type_name -> headgate.admin.v1.RateBucket
+	113, // 126: headgate.admin.v1.LookupRequest.since:type_name -> google.protobuf.Duration
+	112, // 127: headgate.admin.v1.LookupResponse.from:type_name -> google.protobuf.Timestamp
+	112, // 128: headgate.admin.v1.LookupResponse.to:type_name -> google.protobuf.Timestamp
+	110, // 129: headgate.admin.v1.LookupResponse.standings:type_name -> headgate.admin.v1.KeyStanding
+	111, // 130: headgate.admin.v1.LookupResponse.refusals:type_name -> headgate.admin.v1.Refusal
+	99,  // 131: headgate.admin.v1.LookupResponse.missing:type_name -> headgate.admin.v1.MissingCounts
+	112, // 132: headgate.admin.v1.Refusal.time:type_name -> google.protobuf.Timestamp
+	1,   // 133: headgate.admin.v1.AdminService.WhoAmI:input_type -> headgate.admin.v1.WhoAmIRequest
+	4,   // 134: headgate.admin.v1.AdminService.Apply:input_type -> headgate.admin.v1.ApplyRequest
+	8,   // 135: headgate.admin.v1.AdminService.Promote:input_type -> headgate.admin.v1.PromoteRequest
+	10,  // 136: headgate.admin.v1.AdminService.Pause:input_type -> headgate.admin.v1.PauseRequest
+	12,  // 137: headgate.admin.v1.AdminService.Rollback:input_type -> headgate.admin.v1.RollbackRequest
+	14,  // 138: headgate.admin.v1.AdminService.RollbackDomain:input_type -> headgate.admin.v1.RollbackDomainRequest
+	16,  // 139: headgate.admin.v1.AdminService.Delete:input_type -> headgate.admin.v1.DeleteRequest
+	18,  // 140: headgate.admin.v1.AdminService.Freeze:input_type -> headgate.admin.v1.FreezeRequest
+	20,  // 141: headgate.admin.v1.AdminService.Unfreeze:input_type -> headgate.admin.v1.UnfreezeRequest
+	22,  // 142: headgate.admin.v1.AdminService.SetOverride:input_type -> headgate.admin.v1.SetOverrideRequest
+	24,  // 143: headgate.admin.v1.AdminService.DeleteOverride:input_type -> headgate.admin.v1.DeleteOverrideRequest
+	26,  // 144: headgate.admin.v1.AdminService.ListRules:input_type -> headgate.admin.v1.ListRulesRequest
+	29,  // 145: headgate.admin.v1.AdminService.GetRollout:input_type -> headgate.admin.v1.GetRolloutRequest
+	31,  // 146: headgate.admin.v1.AdminService.WatchRollout:input_type -> headgate.admin.v1.WatchRolloutRequest
+	41,  // 147: headgate.admin.v1.AdminService.ListDomains:input_type -> headgate.admin.v1.ListDomainsRequest
+	46,  // 148: headgate.admin.v1.AdminService.ListOverrides:input_type -> headgate.admin.v1.ListOverridesRequest
+	49,  // 149: headgate.admin.v1.AdminService.History:input_type -> headgate.admin.v1.HistoryRequest
+	52,  // 150: headgate.admin.v1.AdminService.ListAudit:input_type -> headgate.admin.v1.ListAuditRequest
+	55,  // 151: headgate.admin.v1.AdminService.ListNodes:input_type -> headgate.admin.v1.ListNodesRequest
+	58,  // 152: headgate.admin.v1.AdminService.DescribeNode:input_type -> headgate.admin.v1.DescribeNodeRequest
+	61,  // 153: headgate.admin.v1.AdminService.Await:input_type -> headgate.admin.v1.AwaitRequest
+	63,  // 154: headgate.admin.v1.AdminService.ListAlerts:input_type -> headgate.admin.v1.ListAlertsRequest
+	69,  // 155: headgate.admin.v1.AdminService.Silence:input_type -> headgate.admin.v1.SilenceRequest
+	71,  // 156: headgate.admin.v1.AdminService.Unsilence:input_type -> headgate.admin.v1.UnsilenceRequest
+	73,  // 157: headgate.admin.v1.AdminService.ListTargets:input_type -> headgate.admin.v1.ListTargetsRequest
+	75,  // 158: headgate.admin.v1.AdminService.TestAlerts:input_type -> headgate.admin.v1.TestAlertsRequest
+	78,  // 159: headgate.admin.v1.AdminService.ReplaceLineage:input_type -> headgate.admin.v1.ReplaceLineageRequest
+	80,  // 160: headgate.admin.v1.AdminService.CreateCredential:input_type -> headgate.admin.v1.CreateCredentialRequest
+	82,  // 161: headgate.admin.v1.AdminService.ListCredentials:input_type -> headgate.admin.v1.ListCredentialsRequest
+	85,  // 162: headgate.admin.v1.AdminService.RevokeCredential:input_type -> headgate.admin.v1.RevokeCredentialRequest
+	87,  // 163: headgate.admin.v1.AdminService.Stats:input_type -> headgate.admin.v1.StatsRequest
+	94,  // 164: headgate.admin.v1.AdminService.Overview:input_type -> headgate.admin.v1.OverviewRequest
+	100, // 165: headgate.admin.v1.AdminService.Top:input_type -> headgate.admin.v1.TopRequest
+	104, // 166: headgate.admin.v1.AdminService.KeyRates:input_type -> headgate.admin.v1.KeyRatesRequest
+	108, // 167: headgate.admin.v1.AdminService.Lookup:input_type -> headgate.admin.v1.LookupRequest
+	2,   // 168: headgate.admin.v1.AdminService.WhoAmI:output_type -> headgate.admin.v1.WhoAmIResponse
+	5,   // 169: headgate.admin.v1.AdminService.Apply:output_type -> headgate.admin.v1.ApplyResponse
+	9,   // 170: headgate.admin.v1.AdminService.Promote:output_type -> headgate.admin.v1.PromoteResponse
+	11,  // 171: headgate.admin.v1.AdminService.Pause:output_type -> headgate.admin.v1.PauseResponse
+	13,  // 172: headgate.admin.v1.AdminService.Rollback:output_type -> headgate.admin.v1.RollbackResponse
+	15,  // 173: headgate.admin.v1.AdminService.RollbackDomain:output_type -> headgate.admin.v1.RollbackDomainResponse
+	17,  // 174: headgate.admin.v1.AdminService.Delete:output_type -> headgate.admin.v1.DeleteResponse
+	19,  // 175: headgate.admin.v1.AdminService.Freeze:output_type -> headgate.admin.v1.FreezeResponse
+	21,  // 176: headgate.admin.v1.AdminService.Unfreeze:output_type -> headgate.admin.v1.UnfreezeResponse
+	23,  // 177: headgate.admin.v1.AdminService.SetOverride:output_type -> headgate.admin.v1.SetOverrideResponse
+	25,  // 178: headgate.admin.v1.AdminService.DeleteOverride:output_type -> headgate.admin.v1.DeleteOverrideResponse
+	27,  // 179: headgate.admin.v1.AdminService.ListRules:output_type -> headgate.admin.v1.ListRulesResponse
+	30,  // 180: headgate.admin.v1.AdminService.GetRollout:output_type -> headgate.admin.v1.GetRolloutResponse
+	32,  // 181: headgate.admin.v1.AdminService.WatchRollout:output_type -> headgate.admin.v1.WatchRolloutResponse
+	42,  // 182: headgate.admin.v1.AdminService.ListDomains:output_type -> headgate.admin.v1.ListDomainsResponse
+	47,  // 183: headgate.admin.v1.AdminService.ListOverrides:output_type -> headgate.admin.v1.ListOverridesResponse
+	50,  // 184: headgate.admin.v1.AdminService.History:output_type -> headgate.admin.v1.HistoryResponse
+	53,  // 185: headgate.admin.v1.AdminService.ListAudit:output_type -> headgate.admin.v1.ListAuditResponse
+	56,  // 186: headgate.admin.v1.AdminService.ListNodes:output_type -> headgate.admin.v1.ListNodesResponse
+	59,  // 187: headgate.admin.v1.AdminService.DescribeNode:output_type -> headgate.admin.v1.DescribeNodeResponse
+	62,  // 188: headgate.admin.v1.AdminService.Await:output_type -> headgate.admin.v1.AwaitResponse
+	64,  // 189: headgate.admin.v1.AdminService.ListAlerts:output_type -> headgate.admin.v1.ListAlertsResponse
+	70,  // 190: headgate.admin.v1.AdminService.Silence:output_type -> headgate.admin.v1.SilenceResponse
+	72,  // 191: headgate.admin.v1.AdminService.Unsilence:output_type -> headgate.admin.v1.UnsilenceResponse
+	74,  // 192: headgate.admin.v1.AdminService.ListTargets:output_type -> headgate.admin.v1.ListTargetsResponse
+	76,  // 193: headgate.admin.v1.AdminService.TestAlerts:output_type -> headgate.admin.v1.TestAlertsResponse
+	79,  // 194: headgate.admin.v1.AdminService.ReplaceLineage:output_type -> headgate.admin.v1.ReplaceLineageResponse
+	81,  // 195: headgate.admin.v1.AdminService.CreateCredential:output_type -> headgate.admin.v1.CreateCredentialResponse
+	83,  // 196: headgate.admin.v1.AdminService.ListCredentials:output_type -> headgate.admin.v1.ListCredentialsResponse
+	86,  // 197: headgate.admin.v1.AdminService.RevokeCredential:output_type -> headgate.admin.v1.RevokeCredentialResponse
+	88,  // 198: headgate.admin.v1.AdminService.Stats:output_type -> headgate.admin.v1.StatsResponse
+	95,  // 199: headgate.admin.v1.AdminService.Overview:output_type -> headgate.admin.v1.OverviewResponse
+	101, // 200: headgate.admin.v1.AdminService.Top:output_type -> headgate.admin.v1.TopResponse
+	105, // 201: headgate.admin.v1.AdminService.KeyRates:output_type -> headgate.admin.v1.KeyRatesResponse
+	109, // 202: headgate.admin.v1.AdminService.Lookup:output_type -> headgate.admin.v1.LookupResponse
+	168, // [168:203] is the sub-list for method output_type
+	133, // [133:168] is the sub-list for method input_type
+	133, // [133:133] is the sub-list for extension type_name
+	133, // [133:133] is the sub-list for extension extendee
+	0,   // [0:133] is the sub-list for field type_name
 }
 
 func init() { file_web_api_adminpb_admin_proto_init() }
@@ -8594,7 +8966,7 @@ func file_web_api_adminpb_admin_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_web_api_adminpb_admin_proto_rawDesc), len(file_web_api_adminpb_admin_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   108,
+			NumMessages:   112,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

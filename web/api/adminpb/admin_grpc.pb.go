@@ -57,6 +57,7 @@ const (
 	AdminService_Stats_FullMethodName            = "/headgate.admin.v1.AdminService/Stats"
 	AdminService_Overview_FullMethodName         = "/headgate.admin.v1.AdminService/Overview"
 	AdminService_Top_FullMethodName              = "/headgate.admin.v1.AdminService/Top"
+	AdminService_KeyRates_FullMethodName         = "/headgate.admin.v1.AdminService/KeyRates"
 	AdminService_Lookup_FullMethodName           = "/headgate.admin.v1.AdminService/Lookup"
 )
 
@@ -133,6 +134,8 @@ type AdminServiceClient interface {
 	Overview(ctx context.Context, in *OverviewRequest, opts ...grpc.CallOption) (*OverviewResponse, error)
 	// Top returns the keys that a rule went against most. Viewer.
 	Top(ctx context.Context, in *TopRequest, opts ...grpc.CallOption) (*TopResponse, error)
+	// KeyRates returns how often the keys of a rule called, and what a limit would meet: for trying one. Viewer.
+	KeyRates(ctx context.Context, in *KeyRatesRequest, opts ...grpc.CallOption) (*KeyRatesResponse, error)
 	// Lookup returns what happened to one key, or what the refusal with a reference was. Viewer.
 	Lookup(ctx context.Context, in *LookupRequest, opts ...grpc.CallOption) (*LookupResponse, error)
 }
@@ -493,6 +496,16 @@ func (c *adminServiceClient) Top(ctx context.Context, in *TopRequest, opts ...gr
 	return out, nil
 }
 
+func (c *adminServiceClient) KeyRates(ctx context.Context, in *KeyRatesRequest, opts ...grpc.CallOption) (*KeyRatesResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(KeyRatesResponse)
+	err := c.cc.Invoke(ctx, AdminService_KeyRates_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *adminServiceClient) Lookup(ctx context.Context, in *LookupRequest, opts ...grpc.CallOption) (*LookupResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(LookupResponse)
@@ -576,6 +589,8 @@ type AdminServiceServer interface {
 	Overview(context.Context, *OverviewRequest) (*OverviewResponse, error)
 	// Top returns the keys that a rule went against most. Viewer.
 	Top(context.Context, *TopRequest) (*TopResponse, error)
+	// KeyRates returns how often the keys of a rule called, and what a limit would meet: for trying one. Viewer.
+	KeyRates(context.Context, *KeyRatesRequest) (*KeyRatesResponse, error)
 	// Lookup returns what happened to one key, or what the refusal with a reference was. Viewer.
 	Lookup(context.Context, *LookupRequest) (*LookupResponse, error)
 	mustEmbedUnimplementedAdminServiceServer()
@@ -686,6 +701,9 @@ func (UnimplementedAdminServiceServer) Overview(context.Context, *OverviewReques
 }
 func (UnimplementedAdminServiceServer) Top(context.Context, *TopRequest) (*TopResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Top not implemented")
+}
+func (UnimplementedAdminServiceServer) KeyRates(context.Context, *KeyRatesRequest) (*KeyRatesResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method KeyRates not implemented")
 }
 func (UnimplementedAdminServiceServer) Lookup(context.Context, *LookupRequest) (*LookupResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Lookup not implemented")
@@ -1291,6 +1309,24 @@ func _AdminService_Top_Handler(srv interface{}, ctx context.Context, dec func(in
 	return interceptor(ctx, in, info, handler)
 }
 
+func _AdminService_KeyRates_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(KeyRatesRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServiceServer).KeyRates(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AdminService_KeyRates_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServiceServer).KeyRates(ctx, req.(*KeyRatesRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _AdminService_Lookup_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(LookupRequest)
 	if err := dec(in); err != nil {
@@ -1439,6 +1475,10 @@ var AdminService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Top",
 			Handler:    _AdminService_Top_Handler,
+		},
+		{
+			MethodName: "KeyRates",
+			Handler:    _AdminService_KeyRates_Handler,
 		},
 		{
 			MethodName: "Lookup",
