@@ -2,6 +2,7 @@ package ui
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -17,53 +18,37 @@ import (
 type action struct {
 	// path follows what it is about, as in "/d/{domain}/r/{rule}/do/promote": the pattern of a [http.ServeMux].
 	path string
-	role access.Role // that it needs
+	role access.Role // that it needs; "": none, whoever is known may
 	// form says what would be done, as the query says it.
 	form func(ctx context.Context, r *request) (form, error)
-	// do does it, as the form was filled in, and says what was done.
-	do func(ctx context.Context, r *request, why *adminpb.Why) (done string, err error)
+	// do does it, as the form was filled in.
+	do func(ctx context.Context, r *request, why *adminpb.Why) (done, error)
+	// dry: do keeps to Why.dry_run, and the form as it is opened holds all it needs. So the form says what it would do, or
+	// what stops it.
+	dry bool
+	// knowingly is what somebody says who goes on although a guard has stopped it. Do finds it with [request.knowingly].
+	knowingly string
 }
 
-// form is what a person confirms.
-type form struct {
-	Title    string // a question: "Promote api/per-key to 10% of keys?"
-	Verb     string // the button: "Promote to 10%"
-	Danger   bool   // callers are refused more by it, or something is lost
-	Changes  []change
-	Says     []string // what else it will do, in sentences
-	Warnings []string // what is unusual about it
-	Fields   []field  // what else is asked for
-	Command  string   // of rulectl, which does the same
-	Back     string   // the page that it is about
-	Revision int64    // what is looked at: a change of it meanwhile is a conflict
-	NoReason bool     // no message is asked for
+// done is what came of an action.
+type done struct {
+	outcome *adminpb.Outcome // of what makes a revision
+	says    string           // of anything else
+	shown   *shown           // what is shown at once, and never again; nil: the way leads back to the page
 }
 
-// change is a before and an after.
-type change struct{ What, Before, After string }
-
-// field is a control of a form. Options make it a choice; Kind is the type of an input otherwise, or "textarea".
-type field struct {
-	Name, Label, Kind, Value, Hint string
-	Options                        []option
-	Required                       bool
-}
-
-type option struct{ Value, Text string }
-
-// confirmation is what the page of a form shows.
-type confirmation struct {
-	form
-	Action  string // where it is sent
-	Reason  string // as it was typed
-	Problem string // why it was not done
-	Why     string // the caller may not: why
+// shown is an answer that is not kept, such as a token.
+type shown struct {
+	Title, Secret string
+	Says          []string
+	Facts         []fact
+	Back          string
 }
 
 // action serves a form, and what it does.
 func (u *UI) action(a action) {
 	u.mux.HandleFunc("GET "+a.path, func(w http.ResponseWriter, r *http.Request) {
-		f, err := u.frame(r, func(ctx context.Context, r *request) (view, error) { return u.confirm(ctx, r, a, "") })
+		f, err := u.frame(r, func(ctx context.Context, r *request) (view, error) { return u.confirm(ctx, r, a, nil) })
 		if err != nil {
 			u.Failed(w, r, err)
 			return
@@ -71,18 +56,6 @@ func (u *UI) action(a action) {
 		u.render(w, r, http.StatusOK, u.pages["confirm"], f)
 	})
 	u.mux.HandleFunc("POST "+a.path, func(w http.ResponseWriter, r *http.Request) { u.do(w, r, a) })
-}
-
-func (u *UI) confirm(ctx context.Context, r *request, a action, problem string) (view, error) {
-	made, err := a.form(ctx, r)
-	if err != nil {
-		return view{}, err
-	}
-	c := confirmation{form: made, Action: r.URL.Path, Reason: r.Query.Get("message"), Problem: problem}
-	if err := r.Who.May(a.role, r.PathValue("domain")); err != nil {
-		c.Why = sentence(err)
-	}
-	return view{Title: made.Title, Data: c}, nil
 }
 
 // maxForm bounds what a form may hold.
@@ -96,40 +69,148 @@ func (u *UI) do(w http.ResponseWriter, r *http.Request, a action) {
 		return
 	}
 	filled := &request{Request: r, Who: access.From(r.Context()), Query: first(r.PostForm)}
-	why := &adminpb.Why{Message: filled.Query.Get("message")}
-	if text := filled.Query.Get("revision"); text != "" {
-		n, err := strconv.ParseInt(text, 10, 64)
-		if err != nil {
-			u.Failed(w, r, fmt.Errorf("%w: revision is %q, which is no number", rules.ErrInvalid, text))
-			return
-		}
-		why.ExpectRevision = n
+	why, err := filled.why()
+	if err != nil {
+		u.Failed(w, r, err)
+		return
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), patience)
 	defer cancel()
-	done, err := a.do(ctx, filled, why)
+	result, err := a.do(ctx, filled, why)
 	if err != nil {
 		u.undone(w, r, a, filled, inTime(ctx, err))
 		return
 	}
-	leaveNotice(w, r, done)
-	made, err := a.form(ctx, filled)
-	if err != nil || made.Back == "" {
-		made.Back = "/"
+	if result.shown != nil {
+		u.render(w, r, http.StatusOK, u.pages["shown"], u.around(filled, view{Title: result.shown.Title, Data: result.shown}))
+		return
 	}
-	http.Redirect(w, r, made.Back, http.StatusSeeOther)
+	leaveNotice(w, r, u.doneWords(ctx, &result))
+	http.Redirect(w, r, backFrom(r), http.StatusSeeOther) //nolint:gosec // a path that a pattern of an action has matched
 }
+
+// why is what a form says of why it was sent, and of what was looked at.
+func (r *request) why() (*adminpb.Why, error) {
+	why := &adminpb.Why{Message: r.Query.Get("message")}
+	if text := r.Query.Get("revision"); text != "" {
+		n, err := strconv.ParseInt(text, 10, 64)
+		if err != nil {
+			return nil, fmt.Errorf("%w: revision is %q, which is no number", rules.ErrInvalid, text)
+		}
+		why.ExpectRevision = n
+	}
+	return why, nil
+}
+
+// knowingly reports that whoever sent the form goes on past what has stopped it.
+func (r *request) knowingly() bool { return r.Query.Get("knowingly") == "true" }
 
 // undone shows the form again, as it was filled in, with the reason.
 func (u *UI) undone(w http.ResponseWriter, r *http.Request, a action, filled *request, problem error) {
 	ctx, cancel := context.WithTimeout(r.Context(), patience)
 	defer cancel()
-	v, err := u.confirm(ctx, filled, a, sentence(problem))
+	v, err := u.confirm(ctx, filled, a, problem)
 	if err != nil {
 		u.Failed(w, r, problem)
 		return
 	}
 	u.render(w, r, failureOf(problem).Status, u.pages["confirm"], u.around(filled, v))
+}
+
+// confirmation is what the page of a form shows.
+type confirmation struct {
+	form
+	Action    string // where it is sent
+	Back      string
+	Reason    string // as it was typed
+	Heading   string // of a problem
+	Problem   string // why it was not done, or cannot be
+	Nothing   string // why it would change nothing
+	Why       string // the caller may not: why
+	Knowingly string // what is said to go on
+}
+
+// confirm makes the form. The problem is why it could not be done as it was sent; nil where it was not sent yet.
+func (u *UI) confirm(ctx context.Context, r *request, a action, problem error) (view, error) {
+	made, err := a.form(ctx, r)
+	if err != nil {
+		return view{}, err
+	}
+	c := confirmation{form: made, Action: r.URL.Path, Back: backFrom(r.Request), Reason: r.Query.Get("message")}
+	v := view{Title: made.Title, Crumb: crumbs(r)}
+	if a.role != "" {
+		if err := r.Who.May(a.role, r.PathValue("domain")); err != nil {
+			c.Why, c.Problem = sentence(err), ""
+			v.Data = &c
+			return v, nil
+		}
+	}
+	if a.dry && made.Verb != "" {
+		if err := c.foretell(ctx, r, a, problem); err != nil {
+			return view{}, err
+		}
+	} else if problem != nil {
+		c.stop("Not done.", problem)
+	}
+	if c.Heading != "" && errors.Is(problem, rules.ErrGuarded) {
+		c.Knowingly = a.knowingly
+	}
+	v.Data = &c
+	return v, nil
+}
+
+// foretell asks what would be done, were the form sent as it is, and says so.
+func (c *confirmation) foretell(ctx context.Context, r *request, a action, problem error) error {
+	sent := &request{Request: r.Request, Who: r.Who, Query: c.sent()}
+	if problem != nil && r.knowingly() {
+		sent.Query.Set("knowingly", "true")
+	}
+	would, err := a.do(ctx, sent, &adminpb.Why{DryRun: true, ExpectRevision: c.Revision, Message: c.Reason})
+	switch {
+	case err == nil:
+		if err := c.will(would.outcome); err != nil {
+			return err
+		}
+	case !isRefusal(err):
+		return err
+	}
+	switch {
+	case problem == nil && err == nil:
+	case problem == nil:
+		c.stop("", err)
+	case errors.Is(problem, rules.ErrConflict) && err == nil:
+		c.stop("Not done.", problem)
+		c.Problem += " This form has been made anew from what stands now: send it again if it is still meant."
+	default:
+		c.stop("Not done.", problem)
+	}
+	if errors.Is(err, rules.ErrGuarded) || errors.Is(problem, rules.ErrGuarded) {
+		c.Knowingly = a.knowingly
+	}
+	if errors.Is(err, rules.ErrConflict) || errors.Is(err, rules.ErrNotFound) {
+		c.Verb = "" // it cannot be sent as it is
+	}
+	return nil
+}
+
+// isRefusal reports that it was asked and refused, in contrast to not being able to ask.
+func isRefusal(err error) bool {
+	return errors.Is(err, rules.ErrInvalid) || errors.Is(err, rules.ErrConflict) || errors.Is(err, rules.ErrGuarded) || errors.Is(err, rules.ErrNotFound)
+}
+
+// stop says what stops it. Of a guard that is the danger: the way past it is a control of the form.
+func (c *confirmation) stop(heading string, err error) {
+	c.Heading, c.Problem = heading, sentence(err)
+	var guard *rules.GuardError
+	switch {
+	case errors.As(err, &guard):
+		c.Problem = guard.Rule + ": " + guard.Danger + "."
+		if heading == "" {
+			c.Heading = "A guard stops this."
+		}
+	case heading == "":
+		c.Heading = "This cannot be done."
+	}
 }
 
 // first keeps one value of each name: a form has no more.

@@ -18,6 +18,7 @@ type failure struct {
 	Heading string
 	Text    string
 	Retry   bool // it may be otherwise in a moment
+	SignIn  bool // it may be otherwise for who signs in
 }
 
 // Failed answers with a page that says why there is no other one; also for a door that does not let a request in.
@@ -53,7 +54,7 @@ func failureOf(err error) failure {
 		{context.DeadlineExceeded, http.StatusServiceUnavailable, "Not available"},
 	} {
 		if errors.Is(err, k.kind) {
-			return failure{Status: k.status, Heading: k.heading, Text: sentence(err), Retry: k.status == http.StatusServiceUnavailable}
+			return failure{Status: k.status, Heading: k.heading, Text: sentence(err), Retry: k.status == http.StatusServiceUnavailable, SignIn: k.status == http.StatusUnauthorized}
 		}
 	}
 	// What it is may hold addresses and names of the database: it is in the log.
@@ -69,6 +70,10 @@ func sentence(err error) string {
 	for _, kind := range []error{rules.ErrNotFound, rules.ErrForbidden, rules.ErrUnauthenticated, rules.ErrInvalid, rules.ErrConflict, rules.ErrGuarded, rules.ErrUnavailable} {
 		text = strings.TrimPrefix(text, kind.Error()+": ")
 	}
+	return asSentence(text)
+}
+
+func asSentence(text string) string {
 	if text == "" {
 		return ""
 	}

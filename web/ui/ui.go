@@ -70,6 +70,7 @@ func (u *UI) routes() {
 	u.page("GET /d/{domain}/r/{rule}", "rule", u.rule)
 	u.mux.HandleFunc("POST /d/{domain}/r/{rule}/lookup", u.lookup)
 	u.mux.HandleFunc("GET /d/{domain}/r/{rule}/lookup", u.lookupAgain)
+	u.actions()
 
 	u.mux.HandleFunc("GET /static/{file...}", static)
 	u.mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) { u.Failed(w, r, errNoPage) })

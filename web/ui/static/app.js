@@ -73,17 +73,28 @@
     const page = new DOMParser().parseFromString(await response.text(), "text/html");
     const confirm = page.getElementById("confirm");
     if (!confirm) { location.assign(response.url); return; } // to sign in, or an error
+    const message = confirm.querySelector("#message");
+    if (dialog.open && message && !message.value) message.value = dialog.querySelector("#message")?.value || "";
     dialog.replaceChildren(document.adoptNode(confirm));
     ready(dialog);
     if (!dialog.open) dialog.showModal();
-    dialog.querySelector("[autofocus], button, a")?.focus();
+    dialog.querySelector("h1")?.focus();
   }
 
-  document.addEventListener("click", async (e) => {
+  // open shows the form of an address; where that cannot be had, the browser says why.
+  async function open(address) {
+    try {
+      await show(await fetch(address));
+    } catch {
+      location.assign(address);
+    }
+  }
+
+  document.addEventListener("click", (e) => {
     const link = e.target.closest("a[data-dialog]");
     if (link && !e.ctrlKey && !e.metaKey && !e.shiftKey) {
       e.preventDefault();
-      show(await fetch(link.href));
+      open(link.href);
       return;
     }
     if (dialog.open && (e.target === dialog || e.target.closest("[data-close]"))) {
@@ -95,6 +106,10 @@
   dialog.addEventListener("submit", async (e) => {
     e.preventDefault();
     const form = e.target;
+    if (form.getAttribute("method") === "get") {
+      open(form.getAttribute("action") + "?" + new URLSearchParams(new FormData(form)));
+      return;
+    }
     const button = form.querySelector("[type=submit]");
     if (button.ariaBusy === "true") return;
     button.ariaBusy = "true";
