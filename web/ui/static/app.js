@@ -124,8 +124,26 @@
     }
   });
 
+  // The slider of a rollout opens the form that promotes to where it was put. It follows what others do.
+  function slide(slider) {
+    const stops = [...slider.list.options];
+    const say = () => { slider.closest(".slide").querySelector("output").textContent = stops[slider.value].label; };
+    slider.closest(".slide").hidden = false;
+    slider.addEventListener("input", say);
+    slider.addEventListener("change", () => open(stops[slider.value].dataset.to));
+    const follow = () => {
+      const at = stops.findIndex((s) => s.dataset.share === document.querySelector("[data-share].rolling")?.dataset.share);
+      if (at >= 0 && !dialog.open) slider.value = at;
+      say();
+    };
+    document.addEventListener("filled", follow);
+    dialog.addEventListener("close", follow);
+    say();
+  }
+
   function ready(root) {
     localise(root);
+    for (const slider of root.querySelectorAll("#slider")) slide(slider);
     if (window.htmx) htmx.process(root);
     root.dispatchEvent(new CustomEvent("ready", { bubbles: true, detail: root }));
   }
