@@ -22,9 +22,11 @@ type numbers struct {
 // column is one series. Class is allowed, would, refused or other: a colour and a pattern.
 type column struct{ Name, Class string }
 
+// row is a step. Plots leave one out that has only begun: it would look like a fall.
 type row struct {
 	At     time.Time
 	Values []int64
+	Open   bool
 }
 
 // mark is something that happened, as a vertical line.
@@ -38,6 +40,7 @@ type plot struct {
 	ID, Title string
 	Of        *numbers
 	Columns   []int
+	Prefix    string // of the columns' names, that the title says already
 	Lines     bool
 }
 
@@ -48,7 +51,7 @@ func newNumbers(id string, from, to time.Time, step time.Duration, columns ...co
 		return n
 	}
 	for at := from; at.Before(to); at = at.Add(step) {
-		n.Rows = append(n.Rows, row{At: at, Values: make([]int64, len(columns))})
+		n.Rows = append(n.Rows, row{At: at, Values: make([]int64, len(columns)), Open: at.Add(step).After(to)})
 	}
 	return n
 }
@@ -91,8 +94,8 @@ func (n *numbers) used(of int) bool {
 // Names are the columns as the script finds them: their places change when a version comes.
 func (p plot) Names() string {
 	names := make([]string, len(p.Columns))
-	for i, c := range p.Series() {
-		names[i] = c.Name
+	for i, c := range p.Columns {
+		names[i] = p.Of.Columns[c].Name
 	}
 	return strings.Join(names, "|")
 }
@@ -102,24 +105,34 @@ func (p plot) Series() []column {
 	list := make([]column, len(p.Columns))
 	for i, c := range p.Columns {
 		list[i] = p.Of.Columns[c]
+		list[i].Name = strings.TrimPrefix(list[i].Name, p.Prefix)
 	}
 	return list
 }
 
-// From and To are the ends of the time axis.
-func (p plot) From() time.Time {
-	if len(p.Of.Rows) == 0 {
-		return time.Time{}
+// rows are the steps that are drawn.
+func (p plot) rows() []row {
+	rows := p.Of.Rows
+	if n := len(rows); n > 0 && rows[n-1].Open {
+		rows = rows[:n-1]
 	}
-	return p.Of.Rows[0].At
+	return rows
 }
 
-// To is the end of the last step.
-func (p plot) To() time.Time {
-	if len(p.Of.Rows) == 0 {
-		return time.Time{}
+// From is the begin of the first step that is drawn.
+func (p plot) From() time.Time {
+	if rows := p.rows(); len(rows) > 0 {
+		return rows[0].At
 	}
-	return p.Of.Rows[len(p.Of.Rows)-1].At.Add(p.Of.Step)
+	return time.Time{}
+}
+
+// To is the begin of the last one.
+func (p plot) To() time.Time {
+	if rows := p.rows(); len(rows) > 0 {
+		return rows[len(rows)-1].At
+	}
+	return time.Time{}
 }
 
 // The size of a plot of the server, in the units of its own drawing.
@@ -130,7 +143,7 @@ const (
 
 // Most is the largest value that is shown.
 func (p plot) Most() (most int64) {
-	for _, r := range p.Of.Rows {
+	for _, r := range p.rows() {
 		var sum int64
 		for _, c := range p.Columns {
 			if p.Lines {
@@ -147,18 +160,19 @@ func (p plot) Most() (most int64) {
 
 // SVG is the plot as the server draws it, for who runs no scripts. The table beneath it says the same to readers of words.
 func (p plot) SVG() template.HTML {
-	if len(p.Of.Rows) < 2 {
+	rows := p.rows()
+	if len(rows) < 2 {
 		return ""
 	}
 	most := max(1, p.Most())
-	x := func(i int) string { return decimal(float64(i) * plotWide / float64(len(p.Of.Rows)-1)) }
+	x := func(i int) string { return decimal(float64(i) * plotWide / float64(len(rows)-1)) }
 	y := func(v int64) string { return decimal(plotHigh - float64(v)*(plotHigh-4)/float64(most)) }
 	var b strings.Builder
 	fmt.Fprintf(&b, `<svg class="drawn" viewBox="0 0 %d %d" preserveAspectRatio="none" aria-hidden="true">`, plotWide, plotHigh)
-	low := make([]int64, len(p.Of.Rows))
+	low := make([]int64, len(rows))
 	for _, c := range p.Columns {
 		var d strings.Builder
-		for i, r := range p.Of.Rows {
+		for i, r := range rows {
 			d.WriteString(x(i) + " " + y(low[i]+r.Values[c]) + " ")
 		}
 		if p.Lines {
@@ -166,13 +180,16 @@ func (p plot) SVG() template.HTML {
 			continue
 		}
 		d.WriteString("L")
-		for i, r := range slices.Backward(p.Of.Rows) {
+		for i, r := range slices.Backward(rows) {
 			d.WriteString(x(i) + " " + y(low[i]) + " ")
 			low[i] += r.Values[c]
 		}
 		fmt.Fprintf(&b, `<path class="%s" d="M%sZ"/>`, p.Of.Columns[c].Class, d.String())
 	}
 	for _, m := range p.Of.Marks {
+		if m.At.Before(p.From()) || m.At.After(p.To()) {
+			continue
+		}
 		at := decimal(float64(m.At.Sub(p.From())) * plotWide / float64(p.To().Sub(p.From())))
 		fmt.Fprintf(&b, `<path class="mark" d="M%s 0V%d"/>`, at, plotHigh)
 	}

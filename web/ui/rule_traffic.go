@@ -112,7 +112,8 @@ func newTraffic(stats *adminpb.StatsResponse, marks []mark) *trafficTab {
 	for i, v := range charted {
 		at := colVersions + 3*i
 		t.ByPlot = append(t.ByPlot, plot{
-			ID: fmt.Sprintf("chart-v%d", v.GetVersion()), Title: fmt.Sprintf("v%d, %s", v.GetVersion(), v.GetRole()), Of: t.Numbers, Columns: []int{at, at + 1, at + 2},
+			ID: fmt.Sprintf("chart-v%d", v.GetVersion()), Title: fmt.Sprintf("v%d, %s", v.GetVersion(), v.GetRole()), Prefix: fmt.Sprintf("v%d ", v.GetVersion()),
+			Of: t.Numbers, Columns: []int{at, at + 1, at + 2},
 		})
 	}
 	return t

@@ -16,11 +16,11 @@
   function read(figure) {
     const id = figure.dataset.chart;
     const table = document.querySelector(`table[data-numbers="${id}"]`);
-    if (!table || table.tBodies[0].rows.length < 2) return null;
+    if (!table || table.tBodies[0].rows.length < 3) return null;
     const heads = [...table.tHead.rows[0].cells].map((c) => ({ name: c.textContent, kind: c.dataset.class }));
     const places = figure.dataset.columns.split("|").map((name) => heads.findIndex((h) => h.name === name));
     if (places.includes(-1)) return null;
-    const rows = [...table.tBodies[0].rows].reverse();
+    const rows = [...table.tBodies[0].rows].filter((r) => !r.classList.contains("open")).reverse();
     const marks = [...document.querySelectorAll(`[data-marks="${id}"] li`)].map((li) => ({ at: Date.parse(li.querySelector("time").dateTime) / 1000, text: li.querySelector("span").textContent }));
     return {
       times: rows.map((r) => Date.parse(r.querySelector("time").dateTime) / 1000),
