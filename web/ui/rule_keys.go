@@ -105,7 +105,8 @@ func (u *UI) find(ctx context.Context, r *http.Request, page *rulePage) (*found,
 	return &found{LookupResponse: resp}, err
 }
 
-// lookupAgain leads who comes back to the address of a lookup to its form.
-func (u *UI) lookupAgain(w http.ResponseWriter, r *http.Request) {
-	http.Redirect(w, r, rulePath(r.PathValue("domain"), r.PathValue("rule"))+"?tab=keys", http.StatusSeeOther)
+// lookupForm is the page for who comes back to the address of a lookup.
+func (u *UI) lookupForm(ctx context.Context, r *request) (view, error) {
+	r.Query.Set("tab", "keys")
+	return u.rule(ctx, r)
 }

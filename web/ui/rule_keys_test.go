@@ -73,9 +73,7 @@ func TestLookupSaysWhatIsWrongWithItsForm(t *testing.T) {
 			t.Errorf("%v: %d\n%s", form, status, page)
 		}
 	}
-	if status, _ := w.get("/d/api/r/per-key/lookup"); status != http.StatusSeeOther {
-		t.Errorf("the address of a lookup, asked for by itself: %d", status)
-	}
+	wants(t, w.page("/d/api/r/per-key/lookup"), `id="lookup"`)
 	if status, _ := w.post("/d/api/r/nothing/lookup", url.Values{"key": {"x"}}); status != http.StatusNotFound {
 		t.Errorf("a rule that is not there: %d", status)
 	}

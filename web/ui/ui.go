@@ -69,7 +69,7 @@ func (u *UI) routes() {
 	u.page("GET /d/{domain}", "domain", u.domain)
 	u.page("GET /d/{domain}/r/{rule}", "rule", u.rule)
 	u.mux.HandleFunc("POST /d/{domain}/r/{rule}/lookup", u.lookup)
-	u.mux.HandleFunc("GET /d/{domain}/r/{rule}/lookup", u.lookupAgain)
+	u.page("GET /d/{domain}/r/{rule}/lookup", "rule", u.lookupForm)
 	u.actions()
 
 	u.mux.HandleFunc("GET /static/{file...}", static)

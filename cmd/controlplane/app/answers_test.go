@@ -44,7 +44,7 @@ func TestAnswersOfWhatNeverOrAlwaysRefuses(t *testing.T) {
 	if allowed, refused, err := answers(t.Context(), "r", specOf(t, "limit: unlimited")); err != nil || allowed == nil || refused != nil {
 		t.Errorf("unlimited: %v, %v, %v", allowed, refused, err)
 	}
-	if allowed, refused, err := answers(t.Context(), "r", specOf(t, "limit: 0/min")); err != nil || allowed != nil || refused == nil {
+	if allowed, refused, err := answers(t.Context(), "never", specOf(t, "limit: 0/min")); err != nil || allowed != nil || refused == nil {
 		t.Errorf("0/min: %v, %v, %v", allowed, refused, err)
 	}
 	many := specOf(t, "limits: [{name: a, limit: 1_000/min}, {name: b, limit: 90/h, algorithm: sliding-window}], response: {status: 503, headers: none}")
