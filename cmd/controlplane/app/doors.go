@@ -168,7 +168,7 @@ func (a *App) serveHTTP(door *auth.Authenticator, gatherer prometheus.Gatherer, 
 
 // dashboard is what people see in a browser, behind its door.
 func (a *App) dashboard(door *auth.Authenticator, log *slog.Logger) (http.Handler, error) {
-	o := ui.Options{API: door.InProcess(a.admin), Log: log}
+	o := ui.Options{API: door.InProcess(a.admin), Log: log, Answers: answers}
 	if a.config.Auth == AuthToken {
 		o.Door = door
 	}
