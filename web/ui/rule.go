@@ -29,6 +29,7 @@ type rulePage struct {
 	Traffic     *trafficTab
 	Keys        *keysTab
 	Found       *found // what was looked up
+	Try         *tryTab
 	Shadow      *shadowTab
 	RolloutTab  *rolloutTab
 	Versions    *versionsTab
@@ -81,12 +82,21 @@ func (u *UI) rulePage(ctx context.Context, r *request, more fill) (view, error) 
 	if err := group.Wait(); err != nil {
 		return view{}, err
 	}
-	if page.Tab == "definition" {
-		if page.Definitions, err = u.definitions(ctx, page); err != nil {
-			return view{}, err
-		}
+	if err := u.ofHead(ctx, r, page); err != nil {
+		return view{}, err
 	}
 	return view{Title: page.Name, Crumb: []link{{"Overview", "/"}, {page.Domain, "/d/" + page.Domain}}, Data: page}, nil
+}
+
+// ofHead fills the tabs that need to know what the versions say.
+func (u *UI) ofHead(ctx context.Context, r *request, page *rulePage) (err error) {
+	switch page.Tab {
+	case "definition":
+		page.Definitions, err = u.definitions(ctx, page)
+	case "try":
+		err = u.tryTab(ctx, r, page)
+	}
+	return err
 }
 
 // ruleTab is what fills a tab.
