@@ -138,6 +138,9 @@ func (u *UI) confirm(ctx context.Context, r *request, a action, problem error) (
 	}
 	c := confirmation{form: made, Action: r.URL.Path, Back: backFrom(r.Request), Reason: r.Query.Get("message")}
 	v := view{Title: made.Title, Crumb: crumbs(r)}
+	if r.PathValue("domain") == "" {
+		v.Nav = "settings"
+	}
 	if a.role != "" {
 		if err := r.Who.May(a.role, r.PathValue("domain")); err != nil {
 			c.Why, c.Problem = sentence(err), ""

@@ -113,9 +113,10 @@ func backFrom(r *http.Request) string {
 func crumbs(r *request) []link {
 	list := []link{{"Overview", "/"}}
 	domain, rule := r.PathValue("domain"), r.PathValue("rule")
-	if domain != "" {
-		list = append(list, link{domain, "/d/" + domain})
+	if domain == "" {
+		return append(list, link{"Settings", backFrom(r.Request)})
 	}
+	list = append(list, link{domain, "/d/" + domain})
 	if rule != "" {
 		list = append(list, link{rule, rulePath(domain, rule)})
 	}
