@@ -116,3 +116,45 @@ func (c *Chain) Add(r *Record) error {
 	c.Records, c.Seal = r.Number, r.Seal
 	return nil
 }
+
+// RecordLine is a record as an export of the trail has it, a JSON object a line: all that is sealed, so that [Chain] checks
+// it anywhere. Before and After are texts, so that they stay byte for byte.
+type RecordLine struct {
+	Number   int64  `json:"number"`
+	Revision int64  `json:"revision"` // 0: none was made
+	Refused  string `json:"refused,omitempty"`
+	Domain   string `json:"domain,omitempty"`
+	Time     string `json:"time"`
+	Actor    string `json:"actor"`
+	Verified bool   `json:"verified"` // false: the name is only what the client said
+	Action   string `json:"action"`
+	Target   string `json:"target"`
+	Message  string `json:"message,omitempty"`
+	Detail   string `json:"detail,omitempty"`
+	Before   string `json:"before"`
+	After    string `json:"after"`
+	Seal     string `json:"seal"`
+}
+
+// Line is the record as it is exported.
+func (r *Record) Line() RecordLine {
+	return RecordLine{
+		Number: r.Number, Revision: r.Revision, Refused: r.Refused, Domain: r.Domain, Time: r.Time.UTC().Format(time.RFC3339Nano),
+		Actor: r.Actor.Name, Verified: r.Actor.Verified, Action: string(r.Action), Target: r.Target, Message: r.Message, Detail: r.Detail,
+		Before: string(r.Before), After: string(r.After), Seal: r.Seal,
+	}
+}
+
+// Record is the record that was exported.
+func (l *RecordLine) Record() (*Record, error) {
+	at, err := time.Parse(time.RFC3339Nano, l.Time)
+	if err != nil {
+		return nil, fmt.Errorf("time of record %d: %w", l.Number, err)
+	}
+	return &Record{
+		Number: l.Number, Revision: l.Revision, Refused: l.Refused, Domain: l.Domain, Time: at,
+		Actor:  Actor{Name: l.Actor, Verified: l.Verified},
+		Action: Action(l.Action), Target: l.Target, Message: l.Message, Detail: l.Detail,
+		Before: json.RawMessage(l.Before), After: json.RawMessage(l.After), Seal: l.Seal,
+	}, nil
+}

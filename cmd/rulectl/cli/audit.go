@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -10,7 +9,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/headgate/headgate/rules/rollout"
 	"github.com/headgate/headgate/web/api/adminpb"
 )
 
@@ -72,7 +70,7 @@ func (a *app) listAudit(ctx context.Context, req *adminpb.ListAuditRequest, sinc
 			}
 		},
 		notes: recordNotes,
-		item:  func(r *adminpb.Record) any { return newRecordItem(recordOf(r)) },
+		item:  func(r *adminpb.Record) any { return r.Sealed().Line() },
 		none:  func() { a.nothing("records", "each change makes one") },
 	}
 	oldest := int64(0)
@@ -108,54 +106,4 @@ func recordNotes(r *adminpb.Record, _ time.Time) []string {
 		return []string{first}
 	}
 	return nil
-}
-
-// recordItem is a record with everything that is sealed: Before and After are texts, so that they stay byte for byte.
-type recordItem struct {
-	Number   int64  `json:"number"`
-	Revision int64  `json:"revision"` // 0: none was made
-	Refused  string `json:"refused,omitempty"`
-	Domain   string `json:"domain,omitempty"`
-	Time     string `json:"time"`
-	Actor    string `json:"actor"`
-	Verified bool   `json:"verified"` // false: the name is only what the client said
-	Action   string `json:"action"`
-	Target   string `json:"target"`
-	Message  string `json:"message,omitempty"`
-	Detail   string `json:"detail,omitempty"`
-	Before   string `json:"before"`
-	After    string `json:"after"`
-	Seal     string `json:"seal"`
-}
-
-// recordOf is the record that a message carries.
-func recordOf(r *adminpb.Record) *rollout.Record {
-	return &rollout.Record{
-		Number: r.GetNumber(), Revision: r.GetRevision(), Refused: r.GetRefused(), Domain: r.GetDomain(), Time: r.GetTime().AsTime(),
-		Actor:  rollout.Actor{Name: r.GetActor(), Verified: r.GetVerified()},
-		Action: rollout.Action(r.GetAction()), Target: r.GetTarget(), Message: r.GetMessage(), Detail: r.GetDetail(),
-		Before: json.RawMessage(r.GetBefore()), After: json.RawMessage(r.GetAfter()), Seal: r.GetSeal(),
-	}
-}
-
-func newRecordItem(r *rollout.Record) recordItem {
-	return recordItem{
-		Number: r.Number, Revision: r.Revision, Refused: r.Refused, Domain: r.Domain, Time: r.Time.UTC().Format(time.RFC3339Nano),
-		Actor: r.Actor.Name, Verified: r.Actor.Verified, Action: string(r.Action), Target: r.Target, Message: r.Message, Detail: r.Detail,
-		Before: string(r.Before), After: string(r.After), Seal: r.Seal,
-	}
-}
-
-// record reads what newRecordItem wrote.
-func (i *recordItem) record() (*rollout.Record, error) {
-	at, err := time.Parse(time.RFC3339Nano, i.Time)
-	if err != nil {
-		return nil, fmt.Errorf("time of record %d: %w", i.Number, err)
-	}
-	return &rollout.Record{
-		Number: i.Number, Revision: i.Revision, Refused: i.Refused, Domain: i.Domain, Time: at,
-		Actor:  rollout.Actor{Name: i.Actor, Verified: i.Verified},
-		Action: rollout.Action(i.Action), Target: i.Target, Message: i.Message, Detail: i.Detail,
-		Before: json.RawMessage(i.Before), After: json.RawMessage(i.After), Seal: i.Seal,
-	}, nil
 }

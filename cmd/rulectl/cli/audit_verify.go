@@ -52,7 +52,7 @@ func (a *app) exportAudit(ctx context.Context) error {
 	// Whatever there is, also behind the end that the control plane tells of: verify is to find it.
 	err = t.walk(ctx, 1, max(at.head.Records, at.newest), func(r *rollout.Record) error {
 		written++
-		return a.printLine(w, newRecordItem(r))
+		return a.printLine(w, r.Line())
 	})
 	if err := firstOf(err, w.Flush()); err != nil {
 		return err
@@ -178,14 +178,14 @@ func (a *app) verifyFile(name string, v *verification) error {
 	}
 	d := json.NewDecoder(bufio.NewReader(in))
 	for {
-		var item recordItem
+		var item rollout.RecordLine
 		err := d.Decode(&item)
 		if errors.Is(err, io.EOF) {
 			return v.finish()
 		}
 		var r *rollout.Record
 		if err == nil {
-			r, err = item.record()
+			r, err = item.Record()
 		}
 		if err != nil {
 			return brokenf("after record %d comes what is no record: %w", v.Records, err)

@@ -48,7 +48,7 @@ func (t *trail) walk(ctx context.Context, from, to int64, each func(*rollout.Rec
 			return fmt.Errorf("read the records from %d on: %w", from, err)
 		}
 		for _, r := range slices.Backward(list) {
-			if err := each(recordOf(r)); err != nil {
+			if err := each(r.Sealed()); err != nil {
 				return err
 			}
 		}

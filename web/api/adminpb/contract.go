@@ -2,7 +2,12 @@
 // server agree on beside the messages.
 package adminpb
 
-import "net/url"
+import (
+	"encoding/json"
+	"net/url"
+
+	"github.com/headgate/headgate/rules/rollout"
+)
 
 // ActorKey is the metadata key under which a client says who asks. The server believes it as far as it can verify it:
 // without authentication, not at all.
@@ -20,4 +25,14 @@ func UnescapeActor(value string) string {
 		return name
 	}
 	return value
+}
+
+// Sealed is the record of the trail that the message carries, whose seal can be checked.
+func (x *Record) Sealed() *rollout.Record {
+	return &rollout.Record{
+		Number: x.GetNumber(), Revision: x.GetRevision(), Refused: x.GetRefused(), Domain: x.GetDomain(), Time: x.GetTime().AsTime(),
+		Actor:  rollout.Actor{Name: x.GetActor(), Verified: x.GetVerified()},
+		Action: rollout.Action(x.GetAction()), Target: x.GetTarget(), Message: x.GetMessage(), Detail: x.GetDetail(),
+		Before: json.RawMessage(x.GetBefore()), After: json.RawMessage(x.GetAfter()), Seal: x.GetSeal(),
+	}
 }
