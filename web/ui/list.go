@@ -9,19 +9,17 @@ import (
 	"github.com/headgate/headgate/rules"
 )
 
-// with is the address of the page with other values of some parameters, given as name and value by turns; "" takes one
-// away. What is asked for otherwise stays, but for the page of a list, which is another one then.
-func (r *request) with(pairs ...string) string {
+// with is the address of the page with another value of a parameter; "" takes it away. What is asked for otherwise stays,
+// but for the page of a list, which is another one then.
+func (r *request) with(name, value string) string {
 	query := url.Values{}
-	for name := range r.Query {
-		if value := r.Query.Get(name); value != "" && name != "page" && name != "before" {
-			query.Set(name, value)
+	for other := range r.Query {
+		if v := r.Query.Get(other); v != "" && other != name && other != "page" && other != "before" {
+			query.Set(other, v)
 		}
 	}
-	for i := 0; i < len(pairs); i += 2 {
-		if query.Del(pairs[i]); pairs[i+1] != "" {
-			query.Set(pairs[i], pairs[i+1])
-		}
+	if value != "" {
+		query.Set(name, value)
 	}
 	to := url.URL{Path: r.URL.Path, RawQuery: query.Encode()}
 	return to.String()

@@ -72,6 +72,9 @@ func (u *UI) routes() {
 	u.page("GET /d/{domain}/r/{rule}/lookup", "rule", u.lookupForm)
 	u.actions()
 
+	u.page("GET /sidecars", "fleet", u.fleet)
+	u.page("GET /sidecars/{node}", "sidecar", u.sidecar)
+
 	u.mux.HandleFunc("GET /static/{file...}", static)
 	u.mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) { u.Failed(w, r, errNoPage) })
 }
