@@ -74,6 +74,7 @@ func (u *UI) routes() {
 
 	u.page("GET /sidecars", "fleet", u.fleet)
 	u.page("GET /sidecars/{node}", "sidecar", u.sidecar)
+	u.page("GET /alerts", "alerts", u.alerts)
 
 	u.mux.HandleFunc("GET /static/{file...}", static)
 	u.mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) { u.Failed(w, r, errNoPage) })

@@ -28,6 +28,7 @@ var words = template.FuncMap{
 	"rulepath":   rulePath,
 	"targetpath": targetPath,
 	"nodepath":   nodePath,
+	"lasted":     lasted,
 	"behind":     behind,
 	"stands":     stands,
 	"dict":       dict,
