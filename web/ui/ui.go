@@ -44,6 +44,7 @@ type UI struct {
 	mux     *http.ServeMux
 	pages   map[string]*shape
 	feeds   feeds
+	chain   chain
 }
 
 // patience is how long a page waits for what it shows; how long is within the two seconds in which it must say so.
@@ -75,6 +76,9 @@ func (u *UI) routes() {
 	u.page("GET /sidecars", "fleet", u.fleet)
 	u.page("GET /sidecars/{node}", "sidecar", u.sidecar)
 	u.page("GET /alerts", "alerts", u.alerts)
+	u.page("GET /audit", "audit", u.audit)
+	u.page("GET /audit/{number}", "record", u.record)
+	u.mux.HandleFunc("GET /audit/export.jsonl", u.export)
 
 	u.mux.HandleFunc("GET /static/{file...}", static)
 	u.mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) { u.Failed(w, r, errNoPage) })
