@@ -79,6 +79,8 @@ func (u *UI) routes() {
 	u.page("GET /audit", "audit", u.audit)
 	u.page("GET /audit/{number}", "record", u.record)
 	u.mux.HandleFunc("GET /audit/export.jsonl", u.export)
+	u.page("GET /overrides", "overrides", u.overrides)
+	u.page("GET /settings", "settings", u.settings)
 
 	u.mux.HandleFunc("GET /static/{file...}", static)
 	u.mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) { u.Failed(w, r, errNoPage) })

@@ -28,6 +28,8 @@ var words = template.FuncMap{
 	"rulepath":   rulePath,
 	"targetpath": targetPath,
 	"nodepath":   nodePath,
+	"keyhash":    keyHash,
+	"domainOf":   domainOf,
 	"brief":      brief,
 	"prev":       func(n int64) int64 { return n - 1 },
 	"lasted":     lasted,
