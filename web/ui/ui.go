@@ -81,6 +81,9 @@ func (u *UI) routes() {
 	u.mux.HandleFunc("GET /audit/export.jsonl", u.export)
 	u.page("GET /overrides", "overrides", u.overrides)
 	u.page("GET /settings", "settings", u.settings)
+	u.mux.HandleFunc("GET /login", u.login)
+	u.mux.HandleFunc("POST /login", u.signIn)
+	u.mux.HandleFunc("POST /logout", u.signOut)
 
 	u.mux.HandleFunc("GET /static/{file...}", static)
 	u.mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) { u.Failed(w, r, errNoPage) })
