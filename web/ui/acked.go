@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/headgate/headgate/rules/tally"
 	"github.com/headgate/headgate/web/api/adminpb"
 )
 
@@ -26,7 +27,7 @@ func (u *UI) doneWords(ctx context.Context, d *done) string {
 	case out.GetRevision() == 0:
 		return "Nothing changed: " + out.GetNote() + "."
 	}
-	return fmt.Sprintf("Revision %s: %s %s", thousands(out.GetRevision()), stepWords(out.GetSteps()), u.acknowledged(ctx, out.GetDomain(), out.GetRevision()))
+	return fmt.Sprintf("Revision %s: %s %s", tally.Thousands(out.GetRevision()), stepWords(out.GetSteps()), u.acknowledged(ctx, out.GetDomain(), out.GetRevision()))
 }
 
 // stepWords say what became of each rule, of a few.

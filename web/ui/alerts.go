@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/headgate/headgate/rules/tally"
 	"github.com/headgate/headgate/web/api/adminpb"
 )
 
@@ -127,7 +128,7 @@ func (f *firing) Happened() string {
 	case "one_client":
 		who = "one client"
 	case "many":
-		who = "about " + thousands(f.GetDistinct()) + " keys"
+		who = "about " + tally.Thousands(f.GetDistinct()) + " keys"
 	case "everybody":
 		who = "everybody, since its key tells no callers apart"
 	}
@@ -136,7 +137,7 @@ func (f *firing) Happened() string {
 		verb = "would have refused"
 	}
 	return fmt.Sprintf("v%d %s %s of %s requests in five minutes, %s where %s is usual: it hits %s.", f.GetVersion(), verb,
-		thousands(f.GetRefused()), thousands(f.GetRequests()), f.Ratio(), percent(f.GetBaseline()), who)
+		tally.Thousands(f.GetRefused()), tally.Thousands(f.GetRequests()), f.Ratio(), tally.Percent(f.GetBaseline()), who)
 }
 
 // Ratio is how much was refused, as it was measured.

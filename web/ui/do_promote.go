@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/rules"
+	"github.com/headgate/headgate/rules/tally"
 	"github.com/headgate/headgate/web/api/adminpb"
 )
 
@@ -214,15 +215,15 @@ func (o onRule) evidence() []fact {
 	if e.GetJudged() == 0 {
 		return []fact{{"Would refuse", "not known: no request was judged since " + e.GetFrom().AsTime().UTC().Format(utc)}}
 	}
-	of := fmt.Sprintf("%s of %s requests", interval(e.GetWouldRefuse()), thousands(e.GetJudged()))
+	of := fmt.Sprintf("%s of %s requests", interval(e.GetWouldRefuse()), tally.Thousands(e.GetJudged()))
 	if e.GetShared() > 0 {
 		of += ", by estimate: other rules refuse some of them too"
 	}
 	facts := []fact{{"Would refuse", of}}
 	if stable := o.GetRule().GetStable(); stable != nil {
 		facts = append(facts,
-			fact{"Newly refused", fmt.Sprintf("%s of %s compared with v%d", thousands(e.GetNewlyRefused()), thousands(e.GetCompared()), stable.GetNumber())},
-			fact{"No longer refused", thousands(e.GetNoLongerRefused())})
+			fact{"Newly refused", fmt.Sprintf("%s of %s compared with v%d", tally.Thousands(e.GetNewlyRefused()), tally.Thousands(e.GetCompared()), stable.GetNumber())},
+			fact{"No longer refused", tally.Thousands(e.GetNoLongerRefused())})
 	}
 	return append(facts, fact{"Decides for", o.coverWords()})
 }
@@ -245,7 +246,7 @@ func (o onRule) coverWords() string {
 	if o.GetBoundBoth() == 0 {
 		return set + "; there were no requests in the last five minutes"
 	}
-	return fmt.Sprintf("%s, which were %s of the requests of the last five minutes", set, percent(float64(o.GetBound())/float64(o.GetBoundBoth())))
+	return fmt.Sprintf("%s, which were %s of the requests of the last five minutes", set, tally.Percent(float64(o.GetBound())/float64(o.GetBoundBoth())))
 }
 
 // gateWords say what a gate says.
@@ -254,5 +255,5 @@ func gateWords(g *adminpb.GateState) string {
 		return "undecided: no request was judged"
 	}
 	words := map[string]string{"pass": "✓ passes", "tripped": "✕ has tripped", "undecided": "◌ is undecided"}
-	return fmt.Sprintf("%s: %s of %s requests", words[g.GetVerdict()], interval(g.GetIs()), thousands(g.GetOf()))
+	return fmt.Sprintf("%s: %s of %s requests", words[g.GetVerdict()], interval(g.GetIs()), tally.Thousands(g.GetOf()))
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/headgate/headgate/rules"
 	"github.com/headgate/headgate/rules/rollout/access"
+	"github.com/headgate/headgate/rules/tally"
 	"github.com/headgate/headgate/web/api/adminpb"
 )
 
@@ -81,7 +82,7 @@ func have(n int) string {
 	if n == 1 {
 		return "1 has"
 	}
-	return thousands(int64(n)) + " have"
+	return tally.Thousands(int64(n)) + " have"
 }
 
 // few is the begin of a list that may be long.

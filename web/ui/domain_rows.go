@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/headgate/headgate/rules/tally"
 	"github.com/headgate/headgate/web/api/adminpb"
 )
 
@@ -65,7 +66,7 @@ func shareWords(n, of int64) string {
 	if of == 0 {
 		return ""
 	}
-	return percent(float64(n) / float64(of))
+	return tally.Percent(float64(n) / float64(of))
 }
 
 // countRows puts what was counted into rows.

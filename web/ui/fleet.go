@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/headgate/headgate/rules/tally"
 	"github.com/headgate/headgate/web/api/adminpb"
 )
 
@@ -118,7 +119,7 @@ func behind(n *adminpb.Node) string {
 	case by == 1:
 		return "1 revision behind"
 	default:
-		return thousands(by) + " revisions behind"
+		return tally.Thousands(by) + " revisions behind"
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/rules"
+	"github.com/headgate/headgate/rules/tally"
 	"github.com/headgate/headgate/web/api/adminpb"
 )
 
@@ -111,7 +112,7 @@ func (p *rulePage) Actual() string {
 	if p.Rollout.GetBoundBoth() == 0 {
 		return ""
 	}
-	return percent(float64(p.Rollout.GetBound()) / float64(p.Rollout.GetBoundBoth()))
+	return tally.Percent(float64(p.Rollout.GetBound()) / float64(p.Rollout.GetBoundBoth()))
 }
 
 // gateTile shows what a gate says.

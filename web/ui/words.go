@@ -3,7 +3,6 @@ package ui
 import (
 	"fmt"
 	"html/template"
-	"math"
 	"strconv"
 	"strings"
 	"time"
@@ -11,15 +10,16 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/headgate/headgate/rules"
+	"github.com/headgate/headgate/rules/tally"
 	"github.com/headgate/headgate/web/api/adminpb"
 )
 
 // words are the functions of the templates.
 var words = template.FuncMap{
 	"asset":      asset,
-	"count":      func(n any) string { return thousands(whole(n)) },
+	"count":      func(n any) string { return tally.Thousands(whole(n)) },
 	"short":      func(n any) string { return short(float64(whole(n))) },
-	"percent":    percent,  // of a fraction
+	"percent":    tally.Percent,
 	"keys":       keyShare, // of hundredths of a percent
 	"interval":   interval,
 	"when":       when,
@@ -55,15 +55,6 @@ func whole(n any) int64 {
 	return 0
 }
 
-// thousands is a number with commas: 792,013.
-func thousands(n int64) string {
-	digits := strconv.FormatInt(n, 10)
-	for i := len(digits) - 3; i > 0 && digits[i-1] != '-'; i -= 3 {
-		digits = digits[:i] + "," + digits[i:]
-	}
-	return digits
-}
-
 // short is a number with three digits that say something: 792k.
 func short(n float64) string {
 	for _, unit := range []struct {
@@ -78,12 +69,7 @@ func short(n float64) string {
 			return strconv.FormatFloat(n/by, 'g', 3, 64) + unit.name
 		}
 	}
-	return thousands(int64(n))
-}
-
-// percent is a fraction as a percentage with three digits that say something: 0.404 %.
-func percent(fraction float64) string {
-	return strconv.FormatFloat(math.Round(1e6*fraction)/1e4, 'g', 3, 64) + "%"
+	return tally.Thousands(int64(n))
 }
 
 // keyShare is a share of keys, in hundredths of a percent as messages have it.
@@ -94,7 +80,7 @@ func interval(i *adminpb.Interval) string {
 	if i == nil {
 		return "–"
 	}
-	return fmt.Sprintf("%s (95 %%: %s to %s)", percent(i.GetEstimate()), percent(i.GetLow()), percent(i.GetHigh()))
+	return fmt.Sprintf("%s (95 %%: %s to %s)", tally.Percent(i.GetEstimate()), tally.Percent(i.GetLow()), tally.Percent(i.GetHigh()))
 }
 
 // when is a time in UTC, which the script of the page makes local.

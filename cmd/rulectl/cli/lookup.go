@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/headgate/headgate/rules/tally"
 	"github.com/headgate/headgate/web/api/adminpb"
 )
 
@@ -135,7 +136,7 @@ func standingsTable(list []*adminpb.KeyStanding) string {
 		rows[i] = []string{k.GetRule(), fmt.Sprintf("v%d", k.GetVersion()), k.GetRole(), "", "", "", ""}
 		switch {
 		case k.GetRank() > 0:
-			copy(rows[i][3:], []string{fmt.Sprint(k.GetRank()), thousands(k.GetRefused()), thousands(k.GetWouldRefuse()), unsure(k.GetOver())})
+			copy(rows[i][3:], []string{fmt.Sprint(k.GetRank()), tally.Thousands(k.GetRefused()), tally.Thousands(k.GetWouldRefuse()), unsure(k.GetOver())})
 		case k.GetOver() > 0:
 			copy(rows[i][3:], []string{"none", "?", "?", unsure(k.GetOver())})
 		default:

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"github.com/headgate/headgate/rules/tally"
 	"github.com/headgate/headgate/web/api/adminpb"
 )
 
@@ -81,7 +82,7 @@ type gateItem struct {
 }
 
 func newIntervalItem(i *adminpb.Interval) intervalItem {
-	return intervalItem{percentOf(i.GetEstimate()), percentOf(i.GetLow()), percentOf(i.GetHigh())}
+	return intervalItem{tally.InPercent(i.GetEstimate()), tally.InPercent(i.GetLow()), tally.InPercent(i.GetHigh())}
 }
 
 func newRolloutItem(r *adminpb.Rollout) rolloutItem {
@@ -92,7 +93,7 @@ func newRolloutItem(r *adminpb.Rollout) rolloutItem {
 		FrozenUntil: timeJSON(r.GetRule().GetFrozenUntil()), Versions: []countsItem{}, Plan: newPlanStatusItem(r.GetPlan()),
 	}
 	if both := r.GetBoundBoth(); both > 0 {
-		actual := percentOf(float64(r.GetBound()) / float64(both))
+		actual := tally.InPercent(float64(r.GetBound()) / float64(both))
 		item.Actual = &actual
 	}
 	if e := r.GetEvidence(); e != nil {

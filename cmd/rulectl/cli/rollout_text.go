@@ -2,12 +2,11 @@ package cli
 
 import (
 	"fmt"
-	"math"
-	"strconv"
 	"strings"
 	"time"
 
 	"github.com/headgate/headgate/rules"
+	"github.com/headgate/headgate/rules/tally"
 	"github.com/headgate/headgate/web/api/adminpb"
 )
 
@@ -21,21 +20,13 @@ func evidenceText(e *adminpb.Evidence) string {
 		word = "would refuse, by estimate (other rules refuse as well)"
 	}
 	return fmt.Sprintf("%s %s of %s requests since %s; newly refused %s, no longer refused %s", word, intervalText(e.GetWouldRefuse()),
-		thousands(e.GetJudged()), when(e.GetFrom().AsTime()), thousands(e.GetNewlyRefused()), thousands(e.GetNoLongerRefused()))
+		tally.Thousands(e.GetJudged()), when(e.GetFrom().AsTime()), tally.Thousands(e.GetNewlyRefused()), tally.Thousands(e.GetNoLongerRefused()))
 }
 
 // intervalText is "0.4% (0.36% to 0.44%)".
 func intervalText(i *adminpb.Interval) string {
-	return fmt.Sprintf("%s (%s to %s)", percentText(i.GetEstimate()), percentText(i.GetLow()), percentText(i.GetHigh()))
+	return fmt.Sprintf("%s (%s to %s)", tally.Percent(i.GetEstimate()), tally.Percent(i.GetLow()), tally.Percent(i.GetHigh()))
 }
-
-// percentText is a fraction as a percentage with three digits that say something.
-func percentText(f float64) string {
-	return strconv.FormatFloat(percentOf(f), 'g', 3, 64) + "%"
-}
-
-// percentOf is a fraction in percent, to a ten thousandth.
-func percentOf(f float64) float64 { return math.Round(1e6*f) / 1e4 }
 
 // coversText says for how much the candidate decides.
 func coversText(r *adminpb.Rollout) string {
@@ -47,16 +38,7 @@ func coversText(r *adminpb.Rollout) string {
 }
 
 func actualText(r *adminpb.Rollout) string {
-	return percentText(float64(r.GetBound()) / float64(r.GetBoundBoth()))
-}
-
-// thousands is a number with commas: 88,113.
-func thousands(n int64) string {
-	digits := strconv.FormatInt(n, 10)
-	for i := len(digits) - 3; i > 0 && digits[i-1] != '-'; i -= 3 {
-		digits = digits[:i] + "," + digits[i:]
-	}
-	return digits
+	return tally.Percent(float64(r.GetBound()) / float64(r.GetBoundBoth()))
 }
 
 // rolloutText is the whole as people read it.
@@ -200,10 +182,10 @@ func countsTable(r *adminpb.Rollout) string {
 		}
 		judged := shareOf(v.GetWouldRefuse(), v.GetJudged())
 		if v.GetJudged() > 0 {
-			judged += " of " + thousands(v.GetJudged())
+			judged += " of " + tally.Thousands(v.GetJudged())
 		}
 		rows = append(rows, []string{
-			fmt.Sprintf("v%d", v.GetVersion()), stage, thousands(v.GetBound()), thousands(v.GetBound() - v.GetRefused()), shareOf(v.GetRefused(), v.GetBound()), judged,
+			fmt.Sprintf("v%d", v.GetVersion()), stage, tally.Thousands(v.GetBound()), tally.Thousands(v.GetBound() - v.GetRefused()), shareOf(v.GetRefused(), v.GetBound()), judged,
 		})
 	}
 	return renderTable(header, rows, "DECISIONS", "ALLOWED", "REFUSED", would)

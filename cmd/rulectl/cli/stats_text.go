@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/headgate/headgate/rules/tally"
 	"github.com/headgate/headgate/web/api/adminpb"
 )
 
@@ -46,8 +47,8 @@ func versionsTable(list []*adminpb.VersionStats) string {
 	for i, v := range list {
 		f := v.GetTotal()
 		rows[i] = []string{
-			fmt.Sprintf("v%d", v.GetVersion()), v.GetRole(), thousands(f.GetDecided()), thousands(f.GetAllowed()), thousands(refusals(f)),
-			thousands(f.GetJudged()), thousands(f.GetWouldRefuse()),
+			fmt.Sprintf("v%d", v.GetVersion()), v.GetRole(), tally.Thousands(f.GetDecided()), tally.Thousands(f.GetAllowed()), tally.Thousands(refusals(f)),
+			tally.Thousands(f.GetJudged()), tally.Thousands(f.GetWouldRefuse()),
 		}
 	}
 	return t.render(rows, func(row int) []string { return versionNotes(list[row]) })
@@ -66,10 +67,10 @@ func versionNotes(v *adminpb.VersionStats) (notes []string) {
 		}
 	}
 	if v.GetDifference() != nil {
-		notes = append(notes, fmt.Sprintf("newly refused %s, no longer refused %s: %s", thousands(f.GetNewlyRefused()), thousands(f.GetNoLongerRefused()), intervalText(v.GetDifference())))
+		notes = append(notes, fmt.Sprintf("newly refused %s, no longer refused %s: %s", tally.Thousands(f.GetNewlyRefused()), tally.Thousands(f.GetNoLongerRefused()), intervalText(v.GetDifference())))
 	}
 	if f.GetUnknown() > 0 {
-		notes = append(notes, fmt.Sprintf("⚠ unknown: %s, since the store did not answer", thousands(f.GetUnknown())))
+		notes = append(notes, fmt.Sprintf("⚠ unknown: %s, since the store did not answer", tally.Thousands(f.GetUnknown())))
 	}
 	return notes
 }
@@ -80,9 +81,9 @@ func limitsText(list []*adminpb.LimitRefusals) string {
 	for _, l := range list {
 		switch {
 		case l.GetNumber() == 0:
-			parts = append(parts, thousands(l.GetRefused())+" for a value of the key that was missing or given twice")
+			parts = append(parts, tally.Thousands(l.GetRefused())+" for a value of the key that was missing or given twice")
 		case l.GetName() != "":
-			parts = append(parts, oneLine(l.GetName())+" "+thousands(l.GetRefused()))
+			parts = append(parts, oneLine(l.GetName())+" "+tally.Thousands(l.GetRefused()))
 		}
 	}
 	if len(parts) == 0 {
@@ -105,7 +106,7 @@ func reasonsText(f *adminpb.VersionFigures) string {
 		{f.GetLocalRefused(), "refused by the local count"},
 	} {
 		if reason.n > 0 {
-			text += fmt.Sprintf("; %s %s", thousands(reason.n), reason.what)
+			text += fmt.Sprintf("; %s %s", tally.Thousands(reason.n), reason.what)
 		}
 	}
 	return text
@@ -119,7 +120,7 @@ func estimateText(f interface {
 },
 ) string {
 	return fmt.Sprintf("estimate: other rules refused %s of what it judged, and %s of the %s that it would refuse",
-		thousands(f.GetJudgedShared()), thousands(f.GetWouldRefuseShared()), thousands(f.GetWouldRefuse()))
+		tally.Thousands(f.GetJudgedShared()), tally.Thousands(f.GetWouldRefuseShared()), tally.Thousands(f.GetWouldRefuse()))
 }
 
 // timeColumn is how the begin of a step is written.
@@ -153,13 +154,13 @@ func (a *app) overTime(r *adminpb.StatsResponse, byVersion bool) string {
 			sum.WouldRefuse += f.GetWouldRefuse()
 			if byVersion {
 				rows = append(rows, []string{
-					clock, fmt.Sprintf("v%d", v.GetVersion()), thousands(f.GetDecided()), thousands(refusals(f)), thousands(f.GetJudged()), thousands(f.GetWouldRefuse()),
-					thousands(f.GetNewlyRefused()), thousands(f.GetNoLongerRefused()),
+					clock, fmt.Sprintf("v%d", v.GetVersion()), tally.Thousands(f.GetDecided()), tally.Thousands(refusals(f)), tally.Thousands(f.GetJudged()), tally.Thousands(f.GetWouldRefuse()),
+					tally.Thousands(f.GetNewlyRefused()), tally.Thousands(f.GetNoLongerRefused()),
 				})
 			}
 		}
 		if !byVersion {
-			rows = append(rows, []string{clock, thousands(sum.GetDecided()), thousands(sum.GetRefused()), thousands(sum.GetJudged()), thousands(sum.GetWouldRefuse())})
+			rows = append(rows, []string{clock, tally.Thousands(sum.GetDecided()), tally.Thousands(sum.GetRefused()), tally.Thousands(sum.GetJudged()), tally.Thousands(sum.GetWouldRefuse())})
 		}
 		curve = append(curve, affected(&sum))
 	}
@@ -199,8 +200,8 @@ func (a *app) domainStatsText(domain string, r *adminpb.StatsResponse) string {
 	var b strings.Builder
 	q := r.GetRequests().GetTotal()
 	fmt.Fprintf(&b, "Domain:     %s\nTime:       %s, in steps of %s\n", oneLine(domain), localSpan(r.GetFrom().AsTime(), r.GetTo().AsTime()), stepText(r))
-	fmt.Fprintf(&b, "Requests:   %s allowed, %s refused, %s exempt, %s unmatched, %s malformed\n", thousands(q.GetAllowed()), thousands(q.GetRefused()),
-		thousands(q.GetExempt()), thousands(q.GetUnmatched()), thousands(q.GetMalformed()))
+	fmt.Fprintf(&b, "Requests:   %s allowed, %s refused, %s exempt, %s unmatched, %s malformed\n", tally.Thousands(q.GetAllowed()), tally.Thousands(q.GetRefused()),
+		tally.Thousands(q.GetExempt()), tally.Thousands(q.GetUnmatched()), tally.Thousands(q.GetMalformed()))
 	if len(r.GetVersions()) > 0 {
 		b.WriteString("\n" + a.domainTable(r))
 	}
@@ -229,7 +230,7 @@ func (a *app) domainTable(r *adminpb.StatsResponse) string {
 			}
 		}
 		rows[i] = []string{
-			v.GetRule(), fmt.Sprintf("v%d", v.GetVersion()), v.GetRole(), thousands(f.GetDecided()), shareOf(refusals(f), f.GetDecided()),
+			v.GetRule(), fmt.Sprintf("v%d", v.GetVersion()), v.GetRole(), tally.Thousands(f.GetDecided()), shareOf(refusals(f), f.GetDecided()),
 			shareOf(f.GetWouldRefuse(), f.GetJudged()), a.sparkline(curve),
 		}
 	}
@@ -246,5 +247,5 @@ func shareOf(part, whole int64) string {
 	if whole == 0 {
 		return "-"
 	}
-	return fmt.Sprintf("%s (%s)", thousands(part), percentText(float64(part)/float64(whole)))
+	return fmt.Sprintf("%s (%s)", tally.Thousands(part), tally.Percent(float64(part)/float64(whole)))
 }

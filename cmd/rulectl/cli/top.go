@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/headgate/headgate/rules/tally"
 	"github.com/headgate/headgate/web/api/adminpb"
 )
 
@@ -62,7 +63,7 @@ func topText(rule string, r *adminpb.TopResponse) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "Rule:   %s\nTime:   %s\n", oneLine(rule), localSpan(r.GetFrom().AsTime(), r.GetTo().AsTime()))
 	for _, v := range r.GetVersions() {
-		fmt.Fprintf(&b, "\nv%d, %s: refused %s, would refuse %s, of %s\n", v.GetVersion(), oneLine(v.GetRole()), thousands(v.GetRefused()), thousands(v.GetWouldRefuse()), keysText(v))
+		fmt.Fprintf(&b, "\nv%d, %s: refused %s, would refuse %s, of %s\n", v.GetVersion(), oneLine(v.GetRole()), tally.Thousands(v.GetRefused()), tally.Thousands(v.GetWouldRefuse()), keysText(v))
 		if v.GetJudgedShared() > 0 {
 			b.WriteString(between + estimateText(v) + "\n")
 		}
@@ -85,7 +86,7 @@ func keysText(v *adminpb.VersionKeys) string {
 	case n < kept:
 		return fmt.Sprintf("%d keys", n)
 	default:
-		return "about " + thousands(n) + " keys"
+		return "about " + tally.Thousands(n) + " keys"
 	}
 }
 
@@ -95,7 +96,7 @@ func topTable(keys []*adminpb.TopKey) string {
 	}
 	rows := make([][]string, len(keys))
 	for i, k := range keys {
-		rows[i] = []string{k.GetLabel(), thousands(k.GetRefused()), thousands(k.GetWouldRefuse()), unsure(k.GetOver()), percentText(k.GetShare())}
+		rows[i] = []string{k.GetLabel(), tally.Thousands(k.GetRefused()), tally.Thousands(k.GetWouldRefuse()), unsure(k.GetOver()), tally.Percent(k.GetShare())}
 	}
 	return renderTable([]string{"KEY", "REFUSED", "WOULD REFUSE", "UNSURE", "SHARE"}, rows, "REFUSED", "WOULD REFUSE", "UNSURE", "SHARE")
 }
@@ -105,7 +106,7 @@ func unsure(over int64) string {
 	if over == 0 {
 		return "-"
 	}
-	return "at most " + thousands(over)
+	return "at most " + tally.Thousands(over)
 }
 
 type topItem struct {
@@ -146,7 +147,7 @@ func newTopItem(domain, rule string, r *adminpb.TopResponse) topItem {
 	for _, v := range r.GetVersions() {
 		keys := make([]topKeyItem, len(v.GetKeys()))
 		for i, k := range v.GetKeys() {
-			keys[i] = topKeyItem{k.GetLabel(), k.GetId(), k.GetRefused(), k.GetWouldRefuse(), k.GetOver(), percentOf(k.GetShare())}
+			keys[i] = topKeyItem{k.GetLabel(), k.GetId(), k.GetRefused(), k.GetWouldRefuse(), k.GetOver(), tally.InPercent(k.GetShare())}
 		}
 		item.Versions = append(item.Versions, versionKeysItem{v.GetVersion(), v.GetRole(), v.GetRefused(), v.GetWouldRefuse(), v.GetWouldRefuseShared(), v.GetDistinct(), keys})
 	}
