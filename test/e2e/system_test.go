@@ -147,11 +147,17 @@ type answer struct {
 // call sends a request for a client through the sidecar.
 func (c *sidecar) call(method, path, client string) answer {
 	c.system.t.Helper()
+	return c.callWith(method, path, http.Header{"X-Forwarded-For": {client}})
+}
+
+// callWith sends a request with headers through the sidecar.
+func (c *sidecar) callWith(method, path string, header http.Header) answer {
+	c.system.t.Helper()
 	req, err := http.NewRequestWithContext(c.system.t.Context(), method, "http://"+c.proxy+path, nil)
 	if err != nil {
 		c.system.t.Fatal(err)
 	}
-	req.Header.Set("X-Forwarded-For", client)
+	req.Header = header
 	resp, err := c.client.Do(req)
 	if err != nil {
 		c.system.t.Error(err)
@@ -234,7 +240,7 @@ func (s *system) rulectl(args ...string) (stdout, stderr string, code int) {
 	defer cancel()
 	cmd := exec.CommandContext(ctx, s.binaries["rulectl"], args...)
 	// A race-built command otherwise sleeps a second before it exits.
-	cmd.Env = append(os.Environ(), "RULECTL_SERVER="+s.grpc, "GORACE=atexit_sleep_ms=10")
+	cmd.Env = append(append(os.Environ(), s.env...), "RULECTL_SERVER="+s.grpc, "GORACE=atexit_sleep_ms=10")
 	var out, errs strings.Builder
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	if err := cmd.Run(); err != nil && cmd.ProcessState == nil {
