@@ -34,8 +34,7 @@ func TestDashboardPromotesAndRollsBack(t *testing.T) {
 	tab.WaitText("#live-keys", strconv.Itoa(clients)) // distinct ones
 
 	tab.Click("a[href*='tab=rollout']")
-	tab.Click("#main a[href*='do/promote'][href*='to=10']")
-	tab.WaitText("#dialog h1", "10%")
+	b.form(tab, "#main a[href*='do/promote'][href*='to=10']", "10%")
 	b.taken(func() { confirm(tab, "the figures look right") })
 	tab.WaitText("#live-head", "10%")
 
@@ -47,8 +46,7 @@ func TestDashboardPromotesAndRollsBack(t *testing.T) {
 	}
 	tab.WaitText("#live-traffic .refused", strconv.Itoa(refused))
 
-	tab.Click("#rule-head a[href*='do/rollback']")
-	tab.WaitText("#dialog h1", "per-client")
+	b.form(tab, "#rule-head a[href*='do/rollback']", "per-client")
 	b.taken(func() { confirm(tab, "customers call") })
 	tab.WaitText("#live-head", "shadow")
 	if refused := b.calls(clients, 1); refused > 0 {
