@@ -130,7 +130,7 @@
   }
 
   function redraw() {
-    for (const [figure, u] of drawn) {
+    for (const [figure, u] of [...drawn]) {
       u.destroy();
       drawn.delete(figure);
       figure.querySelector(".reading").remove();
