@@ -102,12 +102,16 @@ func (u *UI) stream(w http.ResponseWriter, r *http.Request, s *shape, l load) {
 	}
 }
 
+// ends are all that ends a line of an event: a carriage return alone does too, so that one in a text that somebody wrote
+// could begin an event of theirs.
+var ends = strings.NewReplacer("\r\n", "\n", "\r", "\n")
+
 // event writes one event as in the HTML standard, section 9.2.
 func event(w io.Writer, name, data string) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "event: %s\n", name)
-	for line := range strings.Lines(data) {
-		b.WriteString("data: " + strings.TrimRight(line, "\r\n") + "\n")
+	for line := range strings.Lines(ends.Replace(data)) {
+		b.WriteString("data: " + strings.TrimSuffix(line, "\n") + "\n")
 	}
 	if data == "" {
 		b.WriteString("data:\n")

@@ -102,3 +102,23 @@ func TestBrokenAddressesAreNotFollowed(t *testing.T) {
 		t.Errorf("%d %s", status, body)
 	}
 }
+
+// A message with a carriage return ended a line of the stream: what followed was an event of whoever wrote the message, and
+// "ended" had every browser on the page load it again and again.
+func TestNoTextMakesAnEvent(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.apply("api", "{name: per-ip, key: [ip], limit: 1/s}")
+	w.done("/d/api/do/freeze", form("for", "15m", "message", "why\r\revent: ended\rdata: x\r\r\nand more"))
+	next, stop := w.listen("/")
+	defer stop()
+	for range 5 {
+		name, data := next()
+		if strings.Contains(data, "\r") {
+			t.Errorf("%s has a line that is two to a browser: %q", name, data)
+		}
+		if name == "live-trail" && !strings.Contains(data, "event: ended") {
+			t.Errorf("the message is not there: %q", data)
+		}
+	}
+}
