@@ -76,9 +76,9 @@ func (u *UI) do(w http.ResponseWriter, r *http.Request, a action) {
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), patience)
 	defer cancel()
-	result, err := a.do(ctx, filled, why)
+	result, err := await(ctx, func() (done, error) { return a.do(ctx, filled, why) })
 	if err != nil {
-		u.undone(w, r, a, filled, inTime(ctx, err))
+		u.undone(ctx, w, a, filled, err)
 		return
 	}
 	if result.shown != nil {
@@ -105,16 +105,20 @@ func (r *request) why() (*adminpb.Why, error) {
 // knowingly reports that whoever sent the form goes on past what has stopped it.
 func (r *request) knowingly() bool { return r.Query.Get("knowingly") == "true" }
 
-// undone shows the form again, as it was filled in, with the reason.
-func (u *UI) undone(w http.ResponseWriter, r *http.Request, a action, filled *request, problem error) {
-	ctx, cancel := context.WithTimeout(r.Context(), patience)
-	defer cancel()
-	v, err := u.confirm(ctx, filled, a, problem)
+// undone shows the form again, as it was filled in, with the reason why it was refused. Where it was not refused, it may have
+// been done.
+func (u *UI) undone(ctx context.Context, w http.ResponseWriter, a action, filled *request, problem error) {
+	r, status := filled.Request, failureOf(problem).Status
+	if status >= http.StatusInternalServerError {
+		u.unsure(w, r, problem)
+		return
+	}
+	v, err := await(ctx, func() (view, error) { return u.confirm(ctx, filled, a, problem) })
 	if err != nil {
 		u.Failed(w, r, problem)
 		return
 	}
-	u.render(w, r, failureOf(problem).Status, u.pages["confirm"], u.around(filled, v))
+	u.render(w, r, status, u.pages["confirm"], u.around(filled, v))
 }
 
 // confirmation is what the page of a form shows.

@@ -10,7 +10,10 @@ import (
 	"github.com/headgate/headgate/rules"
 )
 
-var errNoPage = fmt.Errorf("%w: there is no such page", rules.ErrNotFound)
+var (
+	errNoPage = fmt.Errorf("%w: there is no such page", rules.ErrNotFound)
+	errLate   = fmt.Errorf("%w: the database did not answer within %s", rules.ErrUnavailable, patience)
+)
 
 // failure is what the error page shows.
 type failure struct {
@@ -19,12 +22,25 @@ type failure struct {
 	Text    string
 	Retry   bool // it may be otherwise in a moment
 	SignIn  bool // it may be otherwise for who signs in
+	Unsure  bool // what was sent may have been done
 }
 
 // Failed answers with a page that says why there is no other one; also for a door that does not let a request in.
 func (u *UI) Failed(w http.ResponseWriter, r *http.Request, err error) {
-	guard(w.Header())
+	u.failed(w, r, err, failureOf(err))
+}
+
+// unsure answers a form of which nobody knows what became of it: that nothing was heard of a change does not say that it was
+// not made.
+func (u *UI) unsure(w http.ResponseWriter, r *http.Request, err error) {
 	f := failureOf(err)
+	f.Heading, f.Retry, f.Unsure = "Perhaps done", false, true
+	f.Text += " Whether this was done is not known: look at the audit trail before you do it again."
+	u.failed(w, r, err, f)
+}
+
+func (u *UI) failed(w http.ResponseWriter, r *http.Request, err error, f failure) {
+	guard(w.Header())
 	if f.Status >= http.StatusInternalServerError && !errors.Is(err, context.Canceled) {
 		u.log.WarnContext(r.Context(), "page failed", "method", r.Method, "path", r.URL.Path, "err", err)
 	}
@@ -50,14 +66,21 @@ func failureOf(err error) failure {
 		{rules.ErrInvalid, http.StatusBadRequest, "Not understood"},
 		{rules.ErrConflict, http.StatusConflict, "Something else changed first"},
 		{rules.ErrGuarded, http.StatusUnprocessableEntity, "Stopped"},
-		{rules.ErrUnavailable, http.StatusServiceUnavailable, "Not available"},
-		{context.DeadlineExceeded, http.StatusServiceUnavailable, "Not available"},
 	} {
-		if errors.Is(err, k.kind) {
-			return failure{Status: k.status, Heading: k.heading, Text: sentence(err), Retry: k.status == http.StatusServiceUnavailable, SignIn: k.status == http.StatusUnauthorized}
+		if errors.Is(err, k.kind) && !errors.Is(err, rules.ErrUnavailable) {
+			return failure{Status: k.status, Heading: k.heading, Text: sentence(err), SignIn: k.status == http.StatusUnauthorized}
 		}
 	}
 	// What it is may hold addresses and names of the database: it is in the log.
+	switch {
+	case errors.Is(err, errLate):
+		return failure{Status: http.StatusServiceUnavailable, Heading: "Not available", Text: sentence(err), Retry: true}
+	case errors.Is(err, rules.ErrUnavailable), errors.Is(err, context.DeadlineExceeded):
+		return failure{
+			Status: http.StatusServiceUnavailable, Heading: "Not available",
+			Text: "The database cannot be asked at the moment. The control plane's log says why.", Retry: true,
+		}
+	}
 	return failure{
 		Status: http.StatusInternalServerError, Heading: "Something went wrong",
 		Text: "The database could not be asked, or answered with something that was not understood. The control plane's log says what it was.", Retry: true,

@@ -45,7 +45,10 @@ func (u *UI) signIn(w http.ResponseWriter, r *http.Request) {
 	page := loginPage{Next: auth.LocalPath(r.PostForm.Get("next"))}
 	ctx, cancel := context.WithTimeout(r.Context(), patience)
 	defer cancel()
-	cookie, _, err := u.door.SignIn(ctx, strings.TrimSpace(r.PostForm.Get("token")))
+	cookie, err := await(ctx, func() (*http.Cookie, error) {
+		cookie, _, err := u.door.SignIn(ctx, strings.TrimSpace(r.PostForm.Get("token")))
+		return cookie, err
+	})
 	switch {
 	case err == nil:
 		http.SetCookie(w, cookie)
@@ -54,7 +57,7 @@ func (u *UI) signIn(w http.ResponseWriter, r *http.Request) {
 		page.Problem = sentence(err)
 		u.showLogin(w, r, failureOf(err).Status, page)
 	default:
-		u.Failed(w, r, inTime(ctx, err))
+		u.Failed(w, r, err)
 	}
 }
 
@@ -66,9 +69,9 @@ func (u *UI) signOut(w http.ResponseWriter, r *http.Request) {
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), patience)
 	defer cancel()
-	cookie, err := u.door.SignOut(ctx, r)
+	cookie, err := await(ctx, func() (*http.Cookie, error) { return u.door.SignOut(ctx, r) })
 	if err != nil {
-		u.Failed(w, r, inTime(ctx, err))
+		u.Failed(w, r, err)
 		return
 	}
 	http.SetCookie(w, cookie)

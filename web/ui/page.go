@@ -82,7 +82,7 @@ func (u *UI) page(pattern, name string, l load) {
 	})
 }
 
-// frame loads a page. A load that does not stop in time is left alone, and its page says that the database does not answer.
+// frame loads a page.
 func (u *UI) frame(r *http.Request, l load) (*frame, error) {
 	req, err := newRequest(r)
 	if err != nil {
@@ -90,32 +90,35 @@ func (u *UI) frame(r *http.Request, l load) (*frame, error) {
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), patience)
 	defer cancel()
+	v, err := await(ctx, func() (view, error) { return l(ctx, req) })
+	if err != nil {
+		return nil, err
+	}
+	return u.around(req, v), nil
+}
+
+// await returns what do returns, or errLate when ctx has ended because of its deadline. One that does not stop then is left
+// alone.
+func await[T any](ctx context.Context, do func() (T, error)) (got T, err error) {
 	type result struct {
-		view view
-		err  error
+		got T
+		err error
 	}
 	done := make(chan result, 1)
 	go func() {
-		v, err := l(ctx, req)
-		done <- result{v, err}
+		got, err := do()
+		done <- result{got, err}
 	}()
 	select {
-	case got := <-done:
-		if got.err != nil {
-			return nil, inTime(ctx, got.err)
-		}
-		return u.around(req, got.view), nil
+	case r := <-done:
+		got, err = r.got, r.err
 	case <-ctx.Done():
-		return nil, inTime(ctx, ctx.Err())
+		err = ctx.Err()
 	}
-}
-
-// inTime says of an error that came of waiting too long that it did.
-func inTime(ctx context.Context, err error) error {
-	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		return fmt.Errorf("%w: the database did not answer within %s", rules.ErrUnavailable, patience)
+	if err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		err = errLate
 	}
-	return err
+	return got, err
 }
 
 func (u *UI) around(r *request, v view) *frame {

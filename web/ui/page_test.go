@@ -3,6 +3,7 @@ package ui_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -12,6 +13,7 @@ import (
 
 	"google.golang.org/grpc"
 
+	"github.com/headgate/headgate/rules"
 	"github.com/headgate/headgate/web/api/adminpb"
 	"github.com/headgate/headgate/web/ui"
 )
@@ -25,6 +27,13 @@ type away struct {
 
 func (a away) Overview(context.Context, *adminpb.OverviewRequest, ...grpc.CallOption) (*adminpb.OverviewResponse, error) {
 	if a.err == nil {
+		<-a.until
+	}
+	return nil, a.err
+}
+
+func (a away) Freeze(_ context.Context, req *adminpb.FreezeRequest, _ ...grpc.CallOption) (*adminpb.FreezeResponse, error) {
+	if a.err == nil && !req.GetWhy().GetDryRun() {
 		<-a.until
 	}
 	return nil, a.err
@@ -52,15 +61,52 @@ func TestDatabaseThatDoesNotAnswerIsSaidInTwoSeconds(t *testing.T) {
 // What a database says of its troubles may name its host: it is for the log.
 func TestFailureOfTheDatabaseTellsNoSecrets(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	var err error
-	if w.ui, err = ui.New(ui.Options{API: away{w.api, nil, errors.New("dial tcp 10.1.2.3:5432: refused")}}); err != nil {
-		t.Fatal(err)
+	for _, failure := range []error{
+		errors.New("dial tcp 10.1.2.3:5432: refused"),
+		fmt.Errorf("begin a change: %w: failed to connect to user=headgate: dial tcp 10.1.2.3:5432: refused", rules.ErrUnavailable),
+	} {
+		w := newWorld(t)
+		w.apply("api", "{name: x, key: [ip], limit: 1/s}")
+		var err error
+		if w.ui, err = ui.New(ui.Options{API: away{w.api, nil, failure}}); err != nil {
+			t.Fatal(err)
+		}
+		get, page := w.get("/")
+		post, form := w.post("/d/api/do/freeze", form("for", "15m"))
+		next, stop := w.listen("/")
+		_, trouble := next()
+		stop()
+		if get < http.StatusInternalServerError || post < http.StatusInternalServerError {
+			t.Errorf("%v: a page is answered with %d, a form with %d", failure, get, post)
+		}
+		for _, text := range []string{page, form, trouble} {
+			if strings.Contains(text, "10.1.2.3") || strings.Contains(text, "user=") || !strings.Contains(text, "log says") {
+				t.Errorf("%v: %s", failure, text)
+			}
+		}
 	}
-	status, body := w.get("/")
-	if status != http.StatusInternalServerError || strings.Contains(body, "10.1.2.3") || !strings.Contains(body, "log says") {
-		t.Errorf("%d %s", status, body)
-	}
+}
+
+// A form that was not refused may have been done, though nothing was heard of it: it was said not to be.
+func TestFormOfWhichNothingIsHeardIsNotSaidToBeUndone(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.apply("api", "{name: x, key: [ip], limit: 1/s}")
+		hangs := away{w.api, make(chan struct{}), nil}
+		var err error
+		if w.ui, err = ui.New(ui.Options{API: hangs}); err != nil {
+			t.Fatal(err)
+		}
+		asked := time.Now()
+		status, body := w.post("/d/api/do/freeze", form("for", "15m"))
+		if took := time.Since(asked); status != http.StatusServiceUnavailable || took > 2*time.Second {
+			t.Errorf("%d after %s", status, took)
+		}
+		wants(t, body, "Perhaps done", "did not answer within 1.8s", "Whether this was done is not known", `href="/audit"`)
+		lacks(t, body, "Not done", "Try again")
+		close(hangs.until)
+	})
 }
 
 func TestEveryAnswerForbidsWhatIsNotItsOwn(t *testing.T) {

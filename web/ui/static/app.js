@@ -69,9 +69,9 @@
 
   // Forms of actions open in a dialog; what is wrong with one is said there.
   const dialog = document.getElementById("dialog");
-  async function show(response) {
+  async function show(response, sent) {
     const page = new DOMParser().parseFromString(await response.text(), "text/html");
-    const confirm = page.getElementById("confirm");
+    const confirm = page.getElementById("confirm") || (sent && page.getElementById("failed"));
     if (!confirm) { location.assign(response.url); return; } // to sign in, or an error
     const message = confirm.querySelector("#message");
     if (dialog.open && message && !message.value) message.value = dialog.querySelector("#message")?.value || "";
@@ -116,7 +116,7 @@
     try {
       const response = await fetch(form.action, { method: "POST", body: new URLSearchParams(new FormData(form)), redirect: "manual" });
       if (response.type === "opaqueredirect") { location.reload(); return; }
-      await show(response);
+      await show(response, true);
     } catch {
       button.ariaBusy = "false";
       trouble("The control plane did not answer: whether this was done is not known. Look at the audit trail.");
@@ -148,6 +148,13 @@
     root.dispatchEvent(new CustomEvent("ready", { bubbles: true, detail: root }));
   }
   document.addEventListener("DOMContentLoaded", () => { document.body.classList.add("scripted"); ready(document.body); follow(); });
+  // What was asked for is not in an answer that says why it failed.
+  document.addEventListener("htmx:beforeSwap", (e) => {
+    const failed = new DOMParser().parseFromString(e.detail.xhr.responseText, "text/html").getElementById("failed");
+    trouble(failed && e.detail.target.id !== "main" ? failed.querySelector("h1 + p").textContent : "");
+    if (!document.getElementById("trouble").hidden) e.detail.shouldSwap = false;
+  });
+  document.addEventListener("htmx:sendError", () => trouble("The control plane does not answer."));
   // A filter has put another page in the place of this one.
   document.addEventListener("htmx:afterSettle", () => {
     localise(document);
