@@ -16,8 +16,13 @@ const (
 	// livePoll is how often a page that somebody looks at is loaded again. Sidecars report every second, so that a refusal
 	// is on the screen within two.
 	livePoll = 500 * time.Millisecond
-	// maxStreams bounds the pages that are followed at a time.
-	maxStreams = 512
+	// maxStreams bounds the pages that are followed at a time, and maxStreamsOf those of one credential: nobody takes all.
+	maxStreams   = 512
+	maxStreamsOf = 64
+	// full is after which time a browser asks again for a stream that there was no room for.
+	full = 10 * time.Second
+	// writeTime is how long a browser may take to read what it is sent; a stream that is read slower ends.
+	writeTime = 10 * time.Second
 	// stillKnown is how often the caller of a stream is looked at again.
 	stillKnown = 5 * time.Second
 )
@@ -26,6 +31,7 @@ const (
 type feeds struct {
 	mu      sync.Mutex
 	by      map[string]*feed
+	of      map[string]int // streams by credential
 	streams int
 }
 
@@ -54,16 +60,18 @@ func (u *UI) stream(w http.ResponseWriter, r *http.Request, s *shape, l load) {
 		http.Error(w, err.Error(), failureOf(err).Status)
 		return
 	}
-	f, changed, leave, err := u.follow(r, s, l)
-	if err != nil {
-		http.Error(w, err.Error(), failureOf(err).Status)
-		return
-	}
-	defer leave()
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.Header().Set("Cache-Control", "no-store")
 	w.Header().Set("X-Accel-Buffering", "no") // nginx
-	flush := http.NewResponseController(w)
+	out := http.NewResponseController(w)
+	_ = out.SetWriteDeadline(time.Now().Add(writeTime)) // where there are none, there is no slow reader either
+	f, changed, leave, err := u.follow(r, s, l)
+	if err != nil {
+		_, _ = fmt.Fprintf(w, "retry: %d\n", full.Milliseconds())
+		_ = event(w, "trouble", sentence(err))
+		return
+	}
+	defer leave()
 	check := time.NewTicker(stillKnown)
 	defer check.Stop()
 	sent, trouble := map[string]int{}, ""
@@ -72,6 +80,7 @@ func (u *UI) stream(w http.ResponseWriter, r *http.Request, s *shape, l load) {
 		case <-r.Context().Done():
 			return
 		case <-check.C:
+			_ = out.SetWriteDeadline(time.Now().Add(writeTime))
 			if u.door != nil && u.door.StillKnown(r.Context(), r) != nil {
 				_ = event(w, "ended", "")
 				return
@@ -80,6 +89,7 @@ func (u *UI) stream(w http.ResponseWriter, r *http.Request, s *shape, l load) {
 				return
 			}
 		case <-changed:
+			_ = out.SetWriteDeadline(time.Now().Add(writeTime))
 			parts, failed := u.feeds.read(f)
 			if failed != trouble {
 				trouble = failed
@@ -96,7 +106,7 @@ func (u *UI) stream(w http.ResponseWriter, r *http.Request, s *shape, l load) {
 				}
 			}
 		}
-		if flush.Flush() != nil {
+		if out.Flush() != nil {
 			return
 		}
 	}
@@ -128,13 +138,16 @@ func (u *UI) follow(r *http.Request, s *shape, l load) (*feed, <-chan struct{}, 
 	all := &u.feeds
 	all.mu.Lock()
 	defer all.mu.Unlock()
-	if all.streams >= maxStreams {
-		return nil, nil, nil, fmt.Errorf("%w: %d pages are followed already; reload this one to see what is new", rules.ErrUnavailable, maxStreams)
+	switch mine := who.Who.Credential; {
+	case mine != "" && all.of[mine] >= maxStreamsOf:
+		return nil, nil, nil, fmt.Errorf("%w: %d pages are followed with your token already: close some, or reload this one to see what is new", rules.ErrUnavailable, maxStreamsOf)
+	case all.streams >= maxStreams:
+		return nil, nil, nil, fmt.Errorf("%w: %d pages are followed already: reload this one to see what is new", rules.ErrUnavailable, maxStreams)
+	case all.by == nil:
+		all.by, all.of = map[string]*feed{}, map[string]int{}
 	}
 	all.streams++
-	if all.by == nil {
-		all.by = map[string]*feed{}
-	}
+	all.of[who.Who.Credential]++
 	f := all.by[key]
 	if f == nil {
 		// The request of the first follower is what is loaded again, and must outlive it.
@@ -150,6 +163,9 @@ func (u *UI) follow(r *http.Request, s *shape, l load) (*feed, <-chan struct{}, 
 		all.mu.Lock()
 		defer all.mu.Unlock()
 		all.streams--
+		if all.of[who.Who.Credential]--; all.of[who.Who.Credential] == 0 {
+			delete(all.of, who.Who.Credential)
+		}
 		if delete(f.followers, changed); len(f.followers) == 0 {
 			f.stop()
 			delete(all.by, key)
@@ -166,7 +182,8 @@ func (u *UI) load(r *http.Request, f *feed, s *shape, l load) {
 		if r.Context().Err() != nil {
 			return
 		}
-		u.feeds.update(f, func() bool { return u.refill(f, s, frame, err) })
+		fresh, failed := u.fresh(s, frame, err)
+		u.feeds.update(f, fresh, failed)
 		select {
 		case <-r.Context().Done():
 			return
@@ -175,33 +192,36 @@ func (u *UI) load(r *http.Request, f *feed, s *shape, l load) {
 	}
 }
 
-// refill makes the parts anew, and reports whether something is another.
-func (u *UI) refill(f *feed, s *shape, frame *frame, err error) (changed bool) {
-	failed := ""
+// fresh makes the parts of a page that was loaded, and says why some are missing.
+func (u *UI) fresh(s *shape, frame *frame, err error) (parts map[string]string, failed string) {
 	if err != nil {
-		failed = failureOf(err).Text
-	} else {
-		for _, name := range s.live {
-			html, err := s.part(name, frame)
-			if err != nil {
-				u.log.Error("live part not made", "part", name, "err", err)
-				failed = "This could not be shown; the control plane's log says why."
-				continue
-			}
-			if was := f.parts[name]; was.html != html {
-				f.parts[name], changed = part{html, was.change + 1}, true
-			}
-		}
+		return nil, failureOf(err).Text
 	}
-	changed = changed || failed != f.failed
-	f.failed = failed
-	return changed
+	parts = make(map[string]string, len(s.live))
+	for _, name := range s.live {
+		html, err := s.part(name, frame)
+		if err != nil {
+			u.log.Error("live part not made", "part", name, "err", err)
+			failed = "This could not be shown; the control plane's log says why."
+			continue
+		}
+		parts[name] = html
+	}
+	return parts, failed
 }
 
-func (all *feeds) update(f *feed, refill func() bool) {
+// update takes over what is new, and tells those who follow.
+func (all *feeds) update(f *feed, fresh map[string]string, failed string) {
 	all.mu.Lock()
 	defer all.mu.Unlock()
-	if !refill() {
+	changed := failed != f.failed
+	f.failed = failed
+	for name, html := range fresh {
+		if was := f.parts[name]; was.html != html {
+			f.parts[name], changed = part{html, was.change + 1}, true
+		}
+	}
+	if !changed {
 		return
 	}
 	for follower := range f.followers {

@@ -5,8 +5,11 @@ import (
 	"context"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/headgate/headgate/rules/rollout/access"
@@ -121,4 +124,79 @@ func TestNoTextMakesAnEvent(t *testing.T) {
 			t.Errorf("the message is not there: %q", data)
 		}
 	}
+}
+
+// slow is the connection of a browser that reads nothing: a write ends with its deadline, if it has one.
+type slow struct {
+	http.ResponseWriter
+	until time.Time
+	gone  <-chan struct{}
+}
+
+func (*slow) Flush() {}
+
+func (s *slow) SetWriteDeadline(t time.Time) error {
+	s.until = t
+	return nil
+}
+
+func (s *slow) Write([]byte) (int, error) {
+	if s.until.IsZero() {
+		<-s.gone
+	}
+	time.Sleep(time.Until(s.until))
+	return 0, os.ErrDeadlineExceeded
+}
+
+// One that reads nothing held its stream for ever, and enough of them all that there are.
+func TestStreamOfWhoReadsNothingEnds(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		r := httptest.NewRequest(http.MethodGet, "/", nil)
+		r.Header.Set("Accept", "text/event-stream")
+		ctx, cancel := context.WithTimeout(access.With(t.Context(), w.who), time.Hour)
+		defer cancel()
+		began := time.Now()
+		w.ui.ServeHTTP(&slow{ResponseWriter: httptest.NewRecorder(), gone: ctx.Done()}, r.WithContext(ctx))
+		if took := time.Since(began); took > time.Minute {
+			t.Errorf("it lasted for %s", took)
+		}
+		synctest.Wait()
+	})
+}
+
+// One credential could take all the streams that there are.
+func TestNobodyTakesAllStreams(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		follow := func(credential string) string {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			who := w.who
+			who.Credential = credential
+			r := httptest.NewRequest(http.MethodGet, "/", nil)
+			r.Header.Set("Accept", "text/event-stream")
+			recorder := httptest.NewRecorder()
+			w.ui.ServeHTTP(recorder, r.WithContext(access.With(ctx, who)))
+			return recorder.Body.String()
+		}
+		var group sync.WaitGroup
+		for range 64 {
+			group.Go(func() { follow("greedy") })
+		}
+		synctest.Wait()
+		if got := follow("greedy"); !strings.Contains(got, "event: trouble\ndata: 64 pages are followed with your token already") || !strings.Contains(got, "retry: 10000\n") {
+			t.Errorf("one more gets %q", got)
+		}
+		if got := follow("other"); !strings.Contains(got, "event: live-domains") {
+			t.Errorf("somebody else gets %q", got)
+		}
+		group.Wait()
+		if got := follow("greedy"); !strings.Contains(got, "event: live-domains") {
+			t.Errorf("when they have ended one gets %q", got)
+		}
+		synctest.Wait()
+	})
 }
