@@ -34,7 +34,21 @@
     source.addEventListener("trouble", (e) => trouble(e.data));
     source.addEventListener("ended", () => { source.close(); location.reload(); });
     source.onopen = () => { trouble(""); document.body.dataset.feed = "open"; };
-    source.onerror = () => { if (source.readyState !== EventSource.OPEN) trouble("The control plane does not answer: what is shown here may be old."); };
+    source.onerror = () => {
+      if (document.getElementById("trouble").hidden) trouble("The control plane does not answer: what is shown here may be old.");
+      if (source.readyState === EventSource.CLOSED) lost();
+    };
+  }
+
+  // lost asks again where the browser does not: what answered was no stream, but a proxy before a control plane that starts,
+  // or a page that says that the session has ended.
+  function lost() {
+    leave("lost");
+    setTimeout(async () => {
+      const answer = await fetch(location, { method: "HEAD" }).catch(() => null);
+      if (answer?.status === 401) location.reload();
+      else follow();
+    }, 5000);
   }
 
   // fill keeps what a person opened, and where they are.
