@@ -24,7 +24,8 @@ func TestDashboardFreezesADomainFromAnAlert(t *testing.T) {
 	tab.WaitText(entry, "90")
 	tab.WaitText(entry, "192.0.2.*")
 
-	b.form(tab, entry+" a[href^='/d/shop/do/freeze']", "shop")
+	tab.Click(entry + " a[href^='/d/shop/do/freeze']")
+	tab.WaitText("#dialog h1", "shop")
 	b.taken(func() { confirm(tab, "woken at three") })
 	if refused := b.calls(30, 1); refused > 0 {
 		t.Errorf("frozen, and %d calls were refused", refused)

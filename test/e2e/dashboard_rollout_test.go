@@ -1,6 +1,7 @@
 package e2e_test
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"strconv"
@@ -34,7 +35,8 @@ func TestDashboardPromotesAndRollsBack(t *testing.T) {
 	tab.WaitText("#live-keys", strconv.Itoa(clients)) // distinct ones
 
 	tab.Click("a[href*='tab=rollout']")
-	b.form(tab, "#main a[href*='do/promote'][href*='to=10']", "10%")
+	tab.Click("#main a[href*='do/promote'][href*='to=10']")
+	tab.WaitText("#dialog h1", "10%")
 	b.taken(func() { confirm(tab, "the figures look right") })
 	tab.WaitText("#live-head", "10%")
 
@@ -46,7 +48,8 @@ func TestDashboardPromotesAndRollsBack(t *testing.T) {
 	}
 	tab.WaitText("#live-traffic .refused", strconv.Itoa(refused))
 
-	b.form(tab, "#rule-head a[href*='do/rollback']", "per-client")
+	tab.Click("#rule-head a[href*='do/rollback']")
+	tab.WaitText("#dialog h1", "per-client")
 	b.taken(func() { confirm(tab, "customers call") })
 	tab.WaitText("#live-head", "shadow")
 	if refused := b.calls(clients, 1); refused > 0 {
@@ -102,4 +105,33 @@ func watched(t *testing.T, tab *browser.Tab) (at int64) {
 		return nil
 	})
 	return at
+}
+
+// What a person presses stays where it is until they let go: a click on what was replaced meanwhile is none.
+func TestDashboardReplacesNothingUnderAPress(t *testing.T) {
+	t.Parallel()
+	b := startBoard(t)
+	b.enforce(shop("{name: per-client, key: [ip], limit: 1/d}"))
+	b.calls(1, 1)
+	tab := b.as("viewer", rulePage("per-client", "traffic"))
+	tab.Wait("body[data-feed=open] #live-traffic .tile")
+	// A stream of its own tells the test when the page has been told as well.
+	browser.Eval[bool](tab, `(() => {
+		document.dispatchEvent(new PointerEvent("pointerdown", {bubbles: true}))
+		document.querySelector("#live-traffic .tile").id = "pressed"
+		let parts = 0
+		const stream = new EventSource(location)
+		stream.addEventListener("live-traffic", () => { if (++parts === 3) { stream.close(); document.body.dataset.told = "yes" } })
+		return true
+	})()`)
+	harness.Eventually(t, patience, func() error {
+		b.calls(1, 1)
+		if browser.Eval[string](tab, `document.body.dataset.told ?? ""`) == "" {
+			return errors.New("the page has not been told of two changes")
+		}
+		return nil
+	})
+	tab.Wait("body[data-told=yes] #pressed")
+	browser.Eval[bool](tab, `document.dispatchEvent(new PointerEvent("pointerup", {bubbles: true}))`)
+	tab.WaitGone("#pressed")
 }

@@ -95,27 +95,6 @@ func (b *board) signIn(tab *browser.Tab, role, path string) {
 	}
 }
 
-// form opens the form behind a link, and wants its question to have a text. Where the page is filled anew between the press
-// and the release of the button, the click is lost, and a person clicks again.
-func (b *board) form(tab *browser.Tab, link, asks string) {
-	b.t.Helper()
-	const opens = `new Promise(done => {
-		const late = Date.now() + 3000, look = () => {
-			if (dialog.open || Date.now() > late) done(dialog.open)
-			else setTimeout(look, 20)
-		}
-		look()
-	})`
-	harness.Eventually(b.t, patience, func() error {
-		tab.Click(link)
-		if !browser.Eval[bool](tab, opens) {
-			return fmt.Errorf("%s opens no form", link)
-		}
-		return nil
-	})
-	tab.WaitText("#dialog[open] h1", asks)
-}
-
 // confirm fills in the message of the form that is open, and sends it.
 func confirm(tab *browser.Tab, message string) {
 	tab.Type("#dialog[open] [name=message]", message)

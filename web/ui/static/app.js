@@ -6,10 +6,12 @@
   // Times: the element says when in UTC, also on hover.
   const local = new Intl.DateTimeFormat(undefined, { year: "numeric", month: "short", day: "numeric", hour: "2-digit", minute: "2-digit", second: "2-digit" });
   const units = [["day", 86400], ["hour", 3600], ["minute", 60], ["second", 1]];
-  const relative = new Intl.RelativeTimeFormat(undefined, { numeric: "auto", style: "short" });
+  const relative = new Intl.RelativeTimeFormat(undefined, { numeric: "auto", style: "narrow" });
+  // How far the clock of this machine is behind the control plane's: what has just happened there is not to come.
+  const behind = new Date(document.documentElement.dataset.now) - Date.now();
 
   function ago(at) {
-    const seconds = Math.round((at - Date.now()) / 1000);
+    const seconds = Math.round((at - Date.now() - behind) / 1000);
     const [unit, of] = units.find(([, of]) => Math.abs(seconds) >= of) || units[3];
     return relative.format(Math.trunc(seconds / of), unit);
   }
@@ -51,8 +53,24 @@
     }, 5000);
   }
 
+  // A click is on what the pointer was pressed on: while it is down, nothing is put in its place.
+  const held = new Map();
+  let pressed = false;
+  document.addEventListener("pointerdown", () => { pressed = true; }, true);
+  for (const end of ["pointerup", "pointercancel", "dragend"]) {
+    document.addEventListener(end, () => setTimeout(() => {
+      pressed = false;
+      for (const [el, html] of held) fill(el, html);
+      held.clear();
+    }), true);
+  }
+
   // fill keeps what a person opened, and where they are.
   function fill(el, html) {
+    if (pressed) {
+      held.set(el, html);
+      return;
+    }
     if (el.contains(document.activeElement) && document.activeElement.matches("input, select, textarea")) return;
     const open = new Set([...el.querySelectorAll("details[open][id]")].map((d) => d.id));
     const focused = el.contains(document.activeElement) ? document.activeElement.getAttribute("href") : null;
