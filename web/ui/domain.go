@@ -2,6 +2,7 @@ package ui
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"html/template"
 	"slices"
@@ -52,7 +53,7 @@ func (u *UI) domain(ctx context.Context, r *request) (view, error) {
 	group.Go(func() error {
 		resp, err := u.api.ListDomains(running, &adminpb.ListDomainsRequest{Domain: name})
 		if err == nil && len(resp.GetDomains()) == 0 {
-			return fmt.Errorf("%w: there is no domain %s; one begins with its first rule: rulectl apply -f rules.yaml", rules.ErrNotFound, name)
+			return rules.ErrNotFound
 		}
 		if err == nil {
 			page.Domain = resp.GetDomains()[0]
@@ -64,7 +65,11 @@ func (u *UI) domain(ctx context.Context, r *request) (view, error) {
 		page.Changes, err = u.domainChanges(running, r, name)
 		return err
 	})
-	if err := group.Wait(); err != nil {
+	err = group.Wait()
+	if errors.Is(err, rules.ErrNotFound) { // all that is read says so, and this is what helps
+		err = fmt.Errorf("%w: there is no domain %s; one begins with its first rule: rulectl apply -f rules.yaml", rules.ErrNotFound, name)
+	}
+	if err != nil {
 		return view{}, err
 	}
 	return view{Title: name, Crumb: []link{{"Overview", "/"}}, Data: &page}, nil
