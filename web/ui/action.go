@@ -58,14 +58,10 @@ func (u *UI) action(a action) {
 	u.mux.HandleFunc("POST "+a.path, func(w http.ResponseWriter, r *http.Request) { u.do(w, r, a) })
 }
 
-// maxForm bounds what a form may hold.
-const maxForm = 64 << 10
-
 // do does what a form asks for, and leads back to the page that it is about. What was refused is said in the form.
 func (u *UI) do(w http.ResponseWriter, r *http.Request, a action) {
-	r.Body = http.MaxBytesReader(w, r.Body, maxForm)
-	if err := r.ParseForm(); err != nil {
-		u.Failed(w, r, fmt.Errorf("%w: the form: %w", rules.ErrInvalid, err))
+	if err := readForm(w, r); err != nil {
+		u.Failed(w, r, err)
 		return
 	}
 	filled := &request{Request: r, Who: access.From(r.Context()), Query: first(r.PostForm)}

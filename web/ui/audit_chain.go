@@ -132,7 +132,11 @@ func (u *UI) export(w http.ResponseWriter, r *http.Request) {
 		u.Failed(w, r, fmt.Errorf("export the audit trail: %w", err))
 		return
 	}
-	first, err := u.api.ListAudit(r.Context(), &adminpb.ListAuditRequest{Limit: 1})
+	ctx, cancel := context.WithTimeout(r.Context(), patience)
+	defer cancel()
+	first, err := await(ctx, func() (*adminpb.ListAuditResponse, error) {
+		return u.api.ListAudit(ctx, &adminpb.ListAuditRequest{Limit: 1})
+	})
 	if err != nil {
 		u.Failed(w, r, err)
 		return
@@ -140,7 +144,7 @@ func (u *UI) export(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/jsonl; charset=utf-8")
 	w.Header().Set("Content-Disposition", `attachment; filename="headgate-audit.jsonl"`)
 	w.Header().Set("Cache-Control", "no-store")
-	out := bufio.NewWriter(w)
+	out, deadline := bufio.NewWriter(w), http.NewResponseController(w)
 	encode := json.NewEncoder(out)
 	encode.SetEscapeHTML(false)
 	for at, last := int64(1), first.GetHeadNumber(); at <= last; at += chainStride {
@@ -150,6 +154,7 @@ func (u *UI) export(w http.ResponseWriter, r *http.Request) {
 			panic(http.ErrAbortHandler)
 		}
 		for _, record := range list {
+			_ = deadline.SetWriteDeadline(time.Now().Add(writeTime))
 			if encode.Encode(record.Sealed().Line()) != nil {
 				return // nobody reads any more
 			}

@@ -1,17 +1,21 @@
 package ui_test
 
 import (
+	"errors"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"os"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/headgate/headgate/rules/rollout"
 	"github.com/headgate/headgate/rules/rollout/access"
 	"github.com/headgate/headgate/rules/tally"
 	"github.com/headgate/headgate/web/api/adminpb"
+	"github.com/headgate/headgate/web/ui"
 )
 
 // form is the values of a form, as pairs.
@@ -357,4 +361,43 @@ func TestNoticeTellsHowManySidecarsHaveTheChange(t *testing.T) {
 	if err := <-taken; err != nil {
 		t.Error(err)
 	}
+}
+
+// slowly is a form of which half has come.
+type slowly struct {
+	*httptest.ResponseRecorder
+	until time.Time
+}
+
+func (s *slowly) SetReadDeadline(t time.Time) error {
+	s.until = t
+	return nil
+}
+
+func (s *slowly) Read([]byte) (int, error) {
+	if s.until.IsZero() {
+		return 0, errors.New("it would be waited for without an end")
+	}
+	time.Sleep(time.Until(s.until))
+	return 0, os.ErrDeadlineExceeded
+}
+
+func TestFormsAreNotWaitedForWithoutAnEnd(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		var err error
+		if w.ui, err = ui.New(ui.Options{API: w.api, Door: door{}}); err != nil {
+			t.Fatal(err)
+		}
+		for _, path := range []string{"/login", "/d/api/do/freeze", "/d/api/r/x/lookup"} {
+			began, s := time.Now(), &slowly{ResponseRecorder: httptest.NewRecorder()}
+			r := httptest.NewRequest(http.MethodPost, path, s)
+			r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+			w.ui.ServeHTTP(s, r)
+			if took := time.Since(began); s.Code != http.StatusBadRequest || took != 10*time.Second || !strings.Contains(s.Body.String(), "came too slowly") {
+				t.Errorf("%s: %d after %s: %s", path, s.Code, took, s.Body)
+			}
+		}
+	})
 }

@@ -79,6 +79,8 @@ func (u *UI) stream(w http.ResponseWriter, r *http.Request, s *shape, l load) {
 		select {
 		case <-r.Context().Done():
 			return
+		case <-u.stopped:
+			return
 		case <-check.C:
 			_ = out.SetWriteDeadline(time.Now().Add(writeTime))
 			if u.door != nil && u.door.StillKnown(r.Context(), r) != nil {

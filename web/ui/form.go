@@ -1,10 +1,13 @@
 package ui
 
 import (
+	"fmt"
 	"net/http"
 	"net/url"
 	"strings"
+	"time"
 
+	"github.com/headgate/headgate/rules"
 	"github.com/headgate/headgate/web/api/adminpb"
 )
 
@@ -59,6 +62,24 @@ type field struct {
 type option struct{ Value, Text string }
 
 func hidden(name, value string) field { return field{Name: name, Kind: "hidden", Value: value} }
+
+const (
+	// maxForm bounds what a form may hold, and readTime for how long it may come.
+	maxForm  = 64 << 10
+	readTime = 10 * time.Second
+)
+
+// readForm reads what was sent. The error has nothing of it: there may be a token in it, or the values of a key.
+func readForm(w http.ResponseWriter, r *http.Request) error {
+	r.Body = http.MaxBytesReader(w, r.Body, maxForm)
+	in := http.NewResponseController(w)
+	_ = in.SetReadDeadline(time.Now().Add(readTime)) // where there are none, nobody sends slowly
+	if r.ParseForm() != nil {
+		return fmt.Errorf("%w: the form could not be read: it is broken, has more than %d KiB or came too slowly", rules.ErrInvalid, maxForm>>10)
+	}
+	_ = in.SetReadDeadline(time.Time{})
+	return nil
+}
 
 // sent is what the form sends when nobody changes it.
 func (f *form) sent() url.Values {

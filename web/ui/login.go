@@ -3,7 +3,6 @@ package ui
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/http"
 	"strings"
 
@@ -37,9 +36,8 @@ func (u *UI) signIn(w http.ResponseWriter, r *http.Request) {
 		u.Failed(w, r, errNoPage)
 		return
 	}
-	r.Body = http.MaxBytesReader(w, r.Body, maxForm)
-	if err := r.ParseForm(); err != nil {
-		u.Failed(w, r, fmt.Errorf("%w: the form: %w", rules.ErrInvalid, err))
+	if err := readForm(w, r); err != nil {
+		u.Failed(w, r, err)
 		return
 	}
 	page := loginPage{Next: auth.LocalPath(r.PostForm.Get("next"))}

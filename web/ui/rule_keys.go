@@ -59,9 +59,8 @@ func (p *rulePage) LookBack() any { return lookBack }
 // lookup shows what happened to one customer. The values of a key come in the body of a POST, are handed on to be hashed, and
 // stand in no address, page or log.
 func (u *UI) lookup(w http.ResponseWriter, r *http.Request) {
-	r.Body = http.MaxBytesReader(w, r.Body, maxForm)
-	if err := r.ParseForm(); err != nil {
-		u.Failed(w, r, fmt.Errorf("%w: the form could not be read", rules.ErrInvalid))
+	if err := readForm(w, r); err != nil {
+		u.Failed(w, r, err)
 		return
 	}
 	status := http.StatusOK

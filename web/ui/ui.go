@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"sync"
 	"time"
 
 	"github.com/headgate/headgate/rules"
@@ -44,6 +45,8 @@ type UI struct {
 	mux     *http.ServeMux
 	pages   map[string]*shape
 	feeds   feeds
+	stopped chan struct{} // closed by Stop
+	stop    sync.Once
 	chain   chain
 }
 
@@ -55,7 +58,7 @@ func New(o Options) (*UI, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	u := &UI{api: o.API, door: o.Door, answers: o.Answers, log: o.Log.With("component", "ui"), mux: http.NewServeMux()}
+	u := &UI{api: o.API, door: o.Door, answers: o.Answers, log: o.Log.With("component", "ui"), mux: http.NewServeMux(), stopped: make(chan struct{})}
 	var err error
 	if u.pages, err = shapes(); err != nil {
 		return nil, fmt.Errorf("ui: %w", err)
@@ -63,6 +66,9 @@ func New(o Options) (*UI, error) {
 	u.routes()
 	return u, nil
 }
+
+// Stop ends the pages that are followed, which never end by themselves, now and from now on. Others are answered as before.
+func (u *UI) Stop() { u.stop.Do(func() { close(u.stopped) }) }
 
 // routes are all that the dashboard answers.
 func (u *UI) routes() {

@@ -25,6 +25,7 @@ import (
 	"github.com/headgate/headgate/storage/sqlite"
 	"github.com/headgate/headgate/web/api"
 	"github.com/headgate/headgate/web/notify"
+	"github.com/headgate/headgate/web/ui"
 	"github.com/headgate/headgate/xds/certs"
 	"github.com/headgate/headgate/xds/push"
 	"github.com/headgate/headgate/xds/report"
@@ -32,6 +33,9 @@ import (
 
 // drainTime is how long calls under way may take to end on stop. xDS streams never end by themselves.
 const drainTime = 5 * time.Second
+
+// pageTime is how long pages and forms under way may take to end after that: none takes longer.
+const pageTime = 2 * time.Second
 
 // App is a control plane.
 type App struct {
@@ -50,6 +54,7 @@ type App struct {
 	grpc     *grpc.Server
 	grpcAt   net.Listener
 	http     *http.Server
+	pages    *ui.UI
 	httpAt   net.Listener
 	streams  context.Context // of xDS and reports; ended before the gRPC server
 	end      context.CancelFunc
@@ -193,7 +198,7 @@ func (a *App) Run(ctx context.Context) error {
 	group.Go(func() error { return a.lead(running) })
 	group.Go(func() error {
 		<-running.Done()
-		return a.drain()
+		return a.drain(context.WithoutCancel(running))
 	})
 	a.log.Info("control plane started", "grpc", a.GRPCAddr(), "http", a.HTTPAddr(), "database", a.config.databaseName(),
 		"auth", a.config.Auth, "tls", a.certs != nil)
@@ -219,14 +224,21 @@ func (a *App) lead(ctx context.Context) error {
 	return nil
 }
 
-// drain reports not ready, ends the streams of sidecars, lets calls under way end, and then ends those that have not.
-func (a *App) drain() error {
+// drain reports not ready, ends the streams of sidecars and browsers, lets calls and pages under way end, and then ends those
+// that have not.
+func (a *App) drain(ctx context.Context) error {
 	a.stopping.Store(true)
 	a.end()
+	a.pages.Stop()
 	cut := time.AfterFunc(drainTime, a.grpc.Stop)
 	defer cut.Stop()
 	a.grpc.GracefulStop()
-	return a.http.Close()
+	ctx, cancel := context.WithTimeout(ctx, pageTime)
+	defer cancel()
+	if a.http.Shutdown(ctx) != nil {
+		return a.http.Close()
+	}
+	return nil
 }
 
 // Close releases what New acquired, the last first. Run does it at its end; only an App that never ran needs it.

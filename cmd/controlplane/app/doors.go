@@ -152,13 +152,16 @@ func (a *App) serveHTTP(door *auth.Authenticator, gatherer prometheus.Gatherer, 
 	for _, path := range []string{"/metrics", "/debug/pprof/", "/livez", "/readyz"} {
 		mux.Handle(path, door.HTTP(machines))
 	}
-	pages, err := a.dashboard(door, log)
-	if err != nil {
+	var err error
+	if a.pages, err = a.dashboard(door, log); err != nil {
 		return err
 	}
-	mux.Handle("/", pages)
+	mux.Handle("/", door.Browser(a.pages, a.pages.Failed))
+	// What takes longer to write, such as an export or the stream of a page, has deadlines of its own, and so has the body of
+	// a form.
 	a.http = &http.Server{
-		Handler: mux, ReadHeaderTimeout: 10 * time.Second, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn),
+		Handler: mux, ReadHeaderTimeout: 10 * time.Second, WriteTimeout: 30 * time.Second, IdleTimeout: 2 * time.Minute,
+		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn),
 	}
 	if a.certs != nil {
 		a.http.TLSConfig = a.certs.Config()
@@ -166,15 +169,11 @@ func (a *App) serveHTTP(door *auth.Authenticator, gatherer prometheus.Gatherer, 
 	return nil
 }
 
-// dashboard is what people see in a browser, behind its door.
-func (a *App) dashboard(door *auth.Authenticator, log *slog.Logger) (http.Handler, error) {
+// dashboard is what people see in a browser.
+func (a *App) dashboard(door *auth.Authenticator, log *slog.Logger) (*ui.UI, error) {
 	o := ui.Options{API: door.InProcess(a.admin), Log: log, Answers: answers}
 	if a.config.Auth == AuthToken {
 		o.Door = door
 	}
-	pages, err := ui.New(o)
-	if err != nil {
-		return nil, err
-	}
-	return door.Browser(pages, pages.Failed), nil
+	return ui.New(o)
 }
