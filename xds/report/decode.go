@@ -52,6 +52,9 @@ func (r *reporter) read(m *xdspb.Window) tally.Window {
 			continue
 		}
 		seen[id] = true
+		if w.Start.Before(now.Add(-tally.KeepRates)) {
+			out.Rates = tally.Rates{} // nobody would ask for them any more, and each minute would be a row until it is removed
+		}
 		w.Versions = append(w.Versions, out)
 	}
 	w.Domains = r.readDomains(m.GetDomains(), most)

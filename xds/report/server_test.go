@@ -279,6 +279,31 @@ func TestStreamOfANodeWhoseHistoryWasReplacedEnds(t *testing.T) {
 	})
 }
 
+// Rates are looked at for an hour. Of a month, each minute could have made a row for each version.
+func TestOldRatesAreNotStored(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p := newPlane(t)
+		p.start()
+		defer p.down()
+		r := p.named("api")
+		defer r.close()
+		old, young := closed(1, versionTally("uid-a", 1, 1)), closed(2, versionTally("uid-a", 1, 1))
+		for _, w := range []*xdspb.Window{old, young} {
+			w.Versions[0].Rates = &xdspb.KeyRates{Keys: []uint64{1}, Calls: []int64{1}}
+		}
+		old.Start -= (2 * time.Hour).Microseconds()
+		old.End -= (2 * time.Hour).Microseconds()
+		r.send(&xdspb.ReportRequest{Closed: []*xdspb.Window{old, young}})
+		r.stored()
+		for i, want := range []int{0, 1} {
+			if v := p.store.stored()[i].Versions[0]; len(v.Rates.Keys) != want || v.Counts[0] != 1 {
+				t.Errorf("window %d is stored as %+v, want its counts and the rates of %d keys", i+1, v, want)
+			}
+		}
+	})
+}
+
 func TestTimesAreMovedByWholeWindows(t *testing.T) {
 	t.Parallel()
 	for off, want := range map[time.Duration]time.Duration{
