@@ -401,3 +401,16 @@ func TestFormsAreNotWaitedForWithoutAnEnd(t *testing.T) {
 		}
 	})
 }
+
+// The page of a form was taken for what stands before the first "/do/" of its address.
+func TestFormsOfADomainCalledDoLeadBackToIt(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.apply("do", "{name: do, key: [ip], limit: 1/s}")
+	for path, form := range map[string]url.Values{"/d/do": form("for", "15m"), "/d/do/r/do": form("for", "15m")} {
+		wants(t, w.page(path+"/do/freeze"), `href="`+path+`/do/freeze?for=30m"`, `href="`+path+`" data-close`)
+		if _, to := w.done(path+"/do/freeze", form); to != path {
+			t.Errorf("after %s one is on %s", path, to)
+		}
+	}
+}

@@ -124,10 +124,11 @@ func (c *confirmation) will(out *adminpb.Outcome) error {
 	return nil
 }
 
-// backFrom is the page that the form of an action belongs to: its address without what follows "/do/".
+// backFrom is the page that the form of an action belongs to: its address without "/do/" and the verb. A domain may be
+// called so too.
 func backFrom(r *http.Request) string {
-	page, _, _ := strings.Cut(r.URL.EscapedPath(), "/do/")
-	return page
+	address := r.URL.EscapedPath()
+	return address[:strings.LastIndex(address, "/do/")]
 }
 
 // crumbs lead to that page.
