@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/headgate/headgate/rules"
+	"github.com/headgate/headgate/rules/tally"
 	"github.com/headgate/headgate/web/api/adminpb"
 	"github.com/headgate/headgate/web/ui"
 )
@@ -119,5 +120,19 @@ func TestEveryAnswerForbidsWhatIsNotItsOwn(t *testing.T) {
 		if !strings.Contains(policy, "default-src 'none'") || strings.Contains(policy, "unsafe") || recorder.Header().Get("X-Content-Type-Options") != "nosniff" {
 			t.Errorf("%s: %v", path, recorder.Header())
 		}
+	}
+}
+
+// What rounded to a thousand of a unit was written as 1e+03 of it.
+func TestShortNumbersHaveNoExponent(t *testing.T) {
+	t.Parallel()
+	for n, want := range map[int64]string{
+		0: "0", 9999: "9,999", 10_000: "10k", 99_960: "100k", 999_499: "999k", 999_500: "1M", 999_999: "1M", 1_234_567: "1.23M",
+		999_499_999: "999M", 999_999_999: "1G", 123_456_789_012: "123G", 9_223_372_036_854_775_807: "9,223,372,036G",
+	} {
+		w := newWorld(t)
+		w.apply("api", "{name: x, key: [ip], limit: 1/s}")
+		w.count(time.Minute, tally.Window{Domains: []tally.DomainTally{{Domain: "api", Counts: tally.DomainCounts{tally.RequestsRefused: n}}}})
+		wants(t, w.page("/d/api"), `<p class="hint">refused</p><p class="big">`+want+"</p>")
 	}
 }

@@ -58,15 +58,14 @@ func whole(n any) int64 {
 // short is a number with three digits that say something: 792k.
 func short(n float64) string {
 	for _, unit := range []struct {
-		above float64
-		name  string
-	}{{1e9, "G"}, {1e6, "M"}, {1e4, "k"}} {
-		if n >= unit.above {
-			by := unit.above
-			if unit.name == "k" {
-				by = 1e3
-			}
-			return strconv.FormatFloat(n/by, 'g', 3, 64) + unit.name
+		above, of float64 // what rounds to a thousand has the next unit
+		name      string
+	}{{999.5e6, 1e9, "G"}, {999.5e3, 1e6, "M"}, {1e4, 1e3, "k"}} {
+		switch {
+		case n >= 999.5*unit.of:
+			return tally.Thousands(int64(n/unit.of)) + unit.name
+		case n >= unit.above:
+			return strconv.FormatFloat(n/unit.of, 'g', 3, 64) + unit.name
 		}
 	}
 	return tally.Thousands(int64(n))
