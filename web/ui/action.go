@@ -81,7 +81,7 @@ func (u *UI) do(w http.ResponseWriter, r *http.Request, a action) {
 		u.render(w, r, http.StatusOK, u.pages["shown"], u.around(filled, view{Title: result.shown.Title, Data: result.shown}))
 		return
 	}
-	leaveNotice(w, r, u.doneWords(ctx, &result))
+	u.leaveNotice(w, u.doneWords(ctx, &result))
 	http.Redirect(w, r, backFrom(r), http.StatusSeeOther) //nolint:gosec // a path that a pattern of an action has matched
 }
 

@@ -1,6 +1,7 @@
 package ui_test
 
 import (
+	"encoding/base64"
 	"errors"
 	"net/http"
 	"net/http/httptest"
@@ -60,6 +61,9 @@ func (w *world) done(path string, values url.Values) (notice, to string) {
 	}
 	next := httptest.NewRequest(http.MethodGet, "/", nil)
 	for _, c := range answer.Cookies() {
+		if strings.HasPrefix(c.Name, "__Host-") && (!c.Secure || c.Path != "/" || c.Domain != "") {
+			w.t.Fatalf("no browser takes the cookie %v", c)
+		}
 		next.AddCookie(c)
 	}
 	_, page := w.do(next)
@@ -412,5 +416,24 @@ func TestFormsOfADomainCalledDoLeadBackToIt(t *testing.T) {
 		if _, to := w.done(path+"/do/freeze", form); to != path {
 			t.Errorf("after %s one is on %s", path, to)
 		}
+	}
+}
+
+// Where people come by https, a page of a neighbouring name could have set the cookie that says what was done.
+func TestNoticeIsTakenFromThisHostAlone(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.apply("api", "{name: x, key: [ip], limit: 1/s}")
+	var err error
+	if w.ui, err = ui.New(ui.Options{API: w.api, TLS: true}); err != nil {
+		t.Fatal(err)
+	}
+	forged := httptest.NewRequest(http.MethodGet, "/", nil)
+	forged.AddCookie(&http.Cookie{Name: "headgate_notice", Value: base64.RawURLEncoding.EncodeToString([]byte("api was rolled back"))})
+	if _, page := w.do(forged); strings.Contains(page, "rolled back") {
+		t.Error("the page says what a forged cookie says")
+	}
+	if notice, _ := w.done("/d/api/do/freeze", form("for", "15m")); !strings.Contains(notice, "frozen until") {
+		t.Errorf("the page says %q", notice)
 	}
 }

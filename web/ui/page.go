@@ -77,7 +77,7 @@ func (u *UI) page(pattern, name string, l load) {
 			u.Failed(w, r, err)
 			return
 		}
-		f.Notice = takeNotice(w, r)
+		f.Notice = u.takeNotice(w, r)
 		u.render(w, r, http.StatusOK, shape, f)
 	})
 }

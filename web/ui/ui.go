@@ -18,6 +18,7 @@ type Options struct {
 	// API is asked as the caller, whose identity is in the context. Its errors are of the kinds of package rules.
 	API  adminpb.AdminServiceClient
 	Door Door         // nil: nobody is asked who they are
+	TLS  bool         // browsers reach it by https
 	Log  *slog.Logger // nil: none
 	// Answers makes what a caller of a rule with the spec gets: for the first call, and when all is spent; nil for what does
 	// not happen. Doors of sidecars make the same. Nil: it is not shown.
@@ -40,6 +41,7 @@ type Door interface {
 type UI struct {
 	api     adminpb.AdminServiceClient
 	door    Door
+	tls     bool
 	log     *slog.Logger
 	answers func(ctx context.Context, rule string, spec *rules.Spec) (allowed, refused *Answer, err error)
 	mux     *http.ServeMux
@@ -58,7 +60,7 @@ func New(o Options) (*UI, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	u := &UI{api: o.API, door: o.Door, answers: o.Answers, log: o.Log.With("component", "ui"), mux: http.NewServeMux(), stopped: make(chan struct{})}
+	u := &UI{api: o.API, door: o.Door, tls: o.TLS, answers: o.Answers, log: o.Log.With("component", "ui"), mux: http.NewServeMux(), stopped: make(chan struct{})}
 	var err error
 	if u.pages, err = shapes(); err != nil {
 		return nil, fmt.Errorf("ui: %w", err)

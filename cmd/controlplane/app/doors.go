@@ -46,13 +46,18 @@ func (a *App) openCertificates(reg prometheus.Registerer, log *slog.Logger) (err
 func (a *App) door(service *rollout.Service, reg prometheus.Registerer, log *slog.Logger) (*auth.Authenticator, error) {
 	o := auth.Options{
 		Refused: service.Refused, Log: log, Registerer: reg,
-		TLS:   a.certs != nil || strings.HasPrefix(a.config.Alerts.ExternalURL, "https://"), // a proxy may speak it for us
+		TLS:   a.https(),
 		Local: OperatingSystemUser(), AnyHost: a.config.Insecure,
 	}
 	if a.config.Auth == AuthToken {
 		o.Store = a.store
 	}
 	return auth.New(o)
+}
+
+// https reports whether browsers reach the HTTP port by it: a proxy may speak it for us.
+func (a *App) https() bool {
+	return a.certs != nil || strings.HasPrefix(a.config.Alerts.ExternalURL, "https://")
 }
 
 // OperatingSystemUser is whose program this is. Where nobody is asked who they are, that is the best guess.
@@ -171,7 +176,7 @@ func (a *App) serveHTTP(door *auth.Authenticator, gatherer prometheus.Gatherer, 
 
 // dashboard is what people see in a browser.
 func (a *App) dashboard(door *auth.Authenticator, log *slog.Logger) (*ui.UI, error) {
-	o := ui.Options{API: door.InProcess(a.admin), Log: log, Answers: answers}
+	o := ui.Options{API: door.InProcess(a.admin), TLS: a.https(), Log: log, Answers: answers}
 	if a.config.Auth == AuthToken {
 		o.Door = door
 	}
