@@ -444,3 +444,33 @@ func TestEvidenceTakesBothSidesOfTheCohortTogether(t *testing.T) {
 		}
 	})
 }
+
+// The share that a candidate has is not that of the percentage before: 0 % is not "nine percent" after a rollback.
+func TestActualShareIsOfThePercentageThatStands(t *testing.T) {
+	virtually(t, func(p *planned) {
+		decided := func(version, n int64) {
+			wait(tally.Span)
+			point := tally.Point{Domain: "d", UID: p.uid, Version: version, Start: p.now().Add(-tally.Span).Truncate(tally.Span)}
+			point.Counts[tally.CellAllowed] = n
+			p.tallies.points = append(p.tallies.points, point)
+		}
+		actual := func() (float64, bool) {
+			st := p.status()
+			return st.Actual()
+		}
+		p.promote(rollout.Promotion{To: 5000})
+		decided(2, 100)
+		if share, ok := actual(); !ok || share != 1 {
+			t.Errorf("at 50%% it decided %v (%t), want all", share, ok)
+		}
+		p.promote(rollout.Promotion{To: 0})
+		wait(tally.Span)
+		if share, ok := actual(); ok {
+			t.Errorf("back in shadow it decided %v of the requests, want none of none", share)
+		}
+		decided(1, 100)
+		if share, ok := actual(); !ok || share != 0 {
+			t.Errorf("back in shadow it decided %v (%t) of the requests, want none", share, ok)
+		}
+	})
+}

@@ -23,8 +23,8 @@ type Status struct {
 	Evidence Evidence     // since then; zero without a candidate
 	// Versions are the counts since then, by number.
 	Versions []VersionCounts
-	// Bound and BoundBoth are the requests of the last minutes that the candidate decided, and that any version did, or, where
-	// there is no stable, the candidate judged.
+	// Bound and BoundBoth are the requests since then, of the last minutes, that the candidate decided, and that any version
+	// did, or, where there is no stable, the candidate judged.
 	Bound, BoundBoth int64
 	Plan             *Judgement // nil: no plan runs, and none has come to its end here
 	// Elapsed is how long the plan has been in its step.
@@ -38,7 +38,7 @@ type VersionCounts struct {
 }
 
 const (
-	// actualSpan is how far back the actual percentage looks.
+	// actualSpan is how far back the actual percentage looks at most.
 	actualSpan = 5 * time.Minute
 	// evidenceSpan is how far back evidence without a plan goes at most. Minutes are kept longer.
 	evidenceSpan = 7 * 24 * time.Hour
@@ -162,7 +162,11 @@ func (s *Service) fill(ctx context.Context, st *Status) (err error) {
 		return err
 	}
 	st.add(points, step)
-	recent, _, err := s.counts(ctx, r, st.Now.Add(-actualSpan), st.Now)
+	lately := st.from // what was decided before tells of another percentage
+	if oldest := st.Now.Add(-actualSpan); lately.Before(oldest) {
+		lately = oldest
+	}
+	recent, _, err := s.counts(ctx, r, lately, st.Now)
 	if err != nil {
 		return err
 	}

@@ -244,9 +244,9 @@ func (o onRule) coverWords() string {
 		return "nobody: it is in shadow"
 	}
 	if o.GetBoundBoth() == 0 {
-		return set + "; there were no requests in the last five minutes"
+		return set + "; there were no requests lately"
 	}
-	return fmt.Sprintf("%s, which were %s of the requests of the last five minutes", set, tally.Percent(float64(o.GetBound())/float64(o.GetBoundBoth())))
+	return fmt.Sprintf("%s, which were %s of the latest requests", set, tally.Percent(float64(o.GetBound())/float64(o.GetBoundBoth())))
 }
 
 // gateWords say what a gate says.

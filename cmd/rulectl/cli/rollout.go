@@ -22,8 +22,8 @@ func (a *app) rolloutCommand() *cobra.Command {
 		Use:   "status RULE",
 		Short: "Show where a rule's promotion stands, and on what evidence",
 		Long: "Status shows the plan of a rule with its steps and gates, what it waits for, for which share of keys the candidate is\n" +
-			"set to bind and which share of the requests it decided in the last five minutes, and what was counted since the\n" +
-			"step began. The range behind a share is its 95% interval. Where other rules refused as well, what the candidate\n" +
+			"set to bind and which share of the requests it has decided since, in five minutes at most, and what was counted\n" +
+			"since the step began. The range behind a share is its 95% interval. Where other rules refused as well, what the candidate\n" +
 			"would refuse is an estimate, and called so.\n\n" +
 			"With -w it goes on until the plan is done (exit 0), a gate has tripped (exit 7) or something else was done with the\n" +
 			"rule (exit 5); without a plan until Ctrl-C. With --revision it ends with exit 5 when anybody but the plan itself has\n" +

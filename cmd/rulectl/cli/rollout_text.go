@@ -32,9 +32,9 @@ func intervalText(i *adminpb.Interval) string {
 func coversText(r *adminpb.Rollout) string {
 	set := rules.Percent(r.GetRule().GetPercent())
 	if r.GetBoundBoth() == 0 {
-		return fmt.Sprintf("it is set to decide for %s of keys; there were no requests in the last five minutes", set)
+		return fmt.Sprintf("it is set to decide for %s of keys; there were no requests lately", set)
 	}
-	return fmt.Sprintf("it is set to decide for %s of keys, and decided %s of the requests of the last five minutes", set, actualText(r))
+	return fmt.Sprintf("it is set to decide for %s of keys, and decided %s of the latest requests", set, actualText(r))
 }
 
 func actualText(r *adminpb.Rollout) string {

@@ -2147,7 +2147,7 @@ type Rollout struct {
 	// What was counted since then. Absent without a candidate.
 	Evidence *Evidence        `protobuf:"bytes,8,opt,name=evidence,proto3" json:"evidence,omitempty"`
 	Versions []*VersionCounts `protobuf:"bytes,9,rep,name=versions,proto3" json:"versions,omitempty"`
-	// Requests of the last five minutes that the candidate decided, and that any version did.
+	// Requests since then, of five minutes at most, that the candidate decided, and that any version did.
 	Bound     int64 `protobuf:"varint,10,opt,name=bound,proto3" json:"bound,omitempty"`
 	BoundBoth int64 `protobuf:"varint,11,opt,name=bound_both,json=boundBoth,proto3" json:"bound_both,omitempty"`
 	// Absent where there is none.
