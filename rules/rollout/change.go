@@ -192,7 +192,7 @@ func goOnRefusing(ctx context.Context, tx Tx, domain string) (map[string][]strin
 	if more := len(closed) - shown; more > 0 {
 		names += fmt.Sprintf(" and %d more", more)
 	}
-	return map[string][]string{domain: {"rules with failure: closed go on refusing: " + names + "; --including-closed freezes them too"}}, nil
+	return map[string][]string{domain: {"rules with failure: closed go on refusing: " + names + ", unless they are included (--including-closed)"}}, nil
 }
 
 // OverrideFor names one key of a rule, and what it is to have.

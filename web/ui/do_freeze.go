@@ -72,7 +72,7 @@ func (u *UI) freezeForm(ctx context.Context, r *request) (form, error) {
 	f.Fields = []field{hidden("for", text)}
 	f.Says = []string{"Nothing of it refuses anybody from now until then. It ends by itself. What is admitted is counted all the same, so that its end is no fresh budget."}
 	if r.PathValue("rule") == "" {
-		f.Fields = append(f.Fields, field{Name: "including_closed", Label: "Rules with failure: closed too", Kind: "checkbox", Value: r.Query.Get("including_closed"), Hint: "they guard something that is worse than a refusal"})
+		f.Fields = append(f.Fields, field{Name: "including_closed", Label: "Include rules with failure: closed", Kind: "checkbox", Value: r.Query.Get("including_closed"), Hint: "they guard something that is worse than a refusal"})
 	}
 	return f, nil
 }

@@ -133,7 +133,7 @@ func TestActionsSayWhatTheyDoAndDoIt(t *testing.T) {
 			at: x + "freeze?for=30m", says: []string{"Freeze api/x for 30m?", "x frozen until", "rulectl freeze api/x --for 30m"}, values: form("for", "30m"), action: rollout.ActionFreeze, target: "api/x", notice: "x frozen until",
 		},
 		"freeze a domain": {
-			at: "/d/api/do/freeze", says: []string{"Freeze api for 15m?", "not frozen", "Rules with failure: closed go on refusing: y"}, values: form("for", "15m", "including_closed", "true"), action: rollout.ActionFreeze, target: "api", notice: "failure: closed included, until",
+			at: "/d/api/do/freeze", says: []string{"Freeze api for 15m?", "not frozen", "Rules with failure: closed go on refusing: y, unless they are included", `type="checkbox" value="true"><span>Include rules with failure: closed`}, values: form("for", "15m", "including_closed", "true"), action: rollout.ActionFreeze, target: "api", notice: "failure: closed included, until",
 		},
 		"unfreeze": {
 			before: func(w *world) { w.done("/d/api/do/freeze", form("for", "15m")) },

@@ -68,7 +68,7 @@ func (a *app) breakGlass(ctx context.Context, address string, g glass) error {
 		return err
 	}
 	if g.length > 0 && !g.includingClosed {
-		a.warn("rules with failure: closed go on refusing; --including-closed freezes them too")
+		a.warn("rules with failure: closed go on refusing, unless they are included (--including-closed)")
 	}
 	a.tell("this sidecar alone; it tells the control plane when that is there; see: rulectl sidecar freezes %s", address)
 	return nil
