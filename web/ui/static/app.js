@@ -13,7 +13,7 @@
   function ago(at) {
     const seconds = Math.round((at - Date.now() - behind) / 1000);
     const [unit, of] = units.find(([, of]) => Math.abs(seconds) >= of) || units[3];
-    return relative.format(Math.trunc(seconds / of), unit);
+    return relative.format(Math.round(seconds / of), unit);
   }
 
   function localise(root) {
