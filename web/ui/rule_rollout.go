@@ -61,7 +61,8 @@ func (p *rulePage) Stops() []stop {
 type railStep struct {
 	Text, Hold string
 	State      string    // past, here or next
-	Ends       time.Time // when the time of the step is over; zero: it is, or there is none
+	Ends       time.Time // when the time of the step is over; zero: it is, or does not pass, or there is none
+	Held       bool      // a pause or a freeze holds the step up: its time begins anew after it
 }
 
 // Rail are the steps of the plan; nil where none runs.
@@ -81,8 +82,12 @@ func (p *rulePage) Rail() []railStep {
 			one.State = "past"
 		case i == at:
 			one.State = "here"
-			if left := s.GetHold().AsDuration() - plan.GetElapsed().AsDuration(); left > 0 && p.Rollout.GetStanding() == "running" {
+			left := s.GetHold().AsDuration() - plan.GetElapsed().AsDuration()
+			switch running := p.Rollout.GetStanding() == "running"; {
+			case left > 0 && running:
 				one.Ends = p.begun(plan).Add(s.GetHold().AsDuration())
+			case p.Rollout.GetRule().GetPaused(), left > 0:
+				one.Held = true
 			}
 		}
 		rail[i] = one

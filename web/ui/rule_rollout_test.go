@@ -25,6 +25,20 @@ func TestRolloutTabShowsThePlanItsGatesAndWhatItWaitsFor(t *testing.T) {
 	}
 }
 
+func TestRolloutTabDoesNotSayThatAStepWhichIsHeldUpIsOver(t *testing.T) {
+	t.Parallel()
+	for _, holds := range []string{"/d/api/do/freeze", "/d/api/r/x/do/pause"} {
+		w := rolling(t)
+		w.done("/d/api/r/x/do/promote", form("plan", "10% 15m, 100%", "gates", "maxWouldRefuse 2%"))
+		w.done(holds, form("for", "5m"))
+		page := w.page("/d/api/r/x?tab=rollout")
+		wants(t, page, "15m, anew when it goes on")
+		if strings.Contains(page, "15m are over") {
+			t.Errorf("after %s no time passes in the step, and it is said to be over", holds)
+		}
+	}
+}
+
 func TestRolloutTabWithoutACandidateSaysWhatBeginsOne(t *testing.T) {
 	t.Parallel()
 	w := rolling(t)
