@@ -29,7 +29,7 @@ func TestAuditShowsFiltersAndExportsTheTrail(t *testing.T) {
 		t.Fatal(err)
 	}
 	page := w.page("/audit")
-	wants(t, page, "The chain is whole", "all 4 records", "&lt;script&gt;", `href="/audit/4"`, `href="/d/api/r/a"`, `href="/audit/export.jsonl"`)
+	wants(t, page, "The chain is whole", "all 4 records", "rulectl audit verify --anchor 4:", "&lt;script&gt;", `href="/audit/4"`, `href="/d/api/r/a"`, `href="/audit/export.jsonl"`)
 	lacks(t, page, markup)
 	tomorrow := time.Now().UTC().AddDate(0, 0, 1).Format(time.DateOnly)
 	for query, want := range map[string]string{

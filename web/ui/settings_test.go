@@ -10,7 +10,7 @@ import (
 func TestSettingsShowTokensToAdminsAlone(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	wants(t, w.page("/settings"), "There are no tokens yet", "controlplane token create", "Nobody is told of alerts", "makes and revokes tokens")
+	wants(t, w.page("/settings"), "There are no tokens yet", "controlplane token create --database-url URL --name NAME --role admin", "Nobody is told of alerts", "makes and revokes tokens")
 	made, err := w.api.CreateCredential(w.as(), &adminpb.CreateCredentialRequest{Name: "ci " + markup, Role: "editor", Domains: []string{"api"}})
 	if err != nil {
 		t.Fatal(err)
