@@ -142,8 +142,8 @@ func (u *UI) confirm(ctx context.Context, r *request, a action, problem error) (
 		v.Nav = "settings"
 	}
 	if a.role != "" {
-		if err := r.Who.May(a.role, r.PathValue("domain")); err != nil {
-			c.Why, c.Problem = sentence(err), ""
+		if why := whyNot(r.Who, a.role, r.PathValue("domain")); why != "" {
+			c.Why = why
 			v.Data = &c
 			return v, nil
 		}

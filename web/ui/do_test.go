@@ -188,7 +188,7 @@ func TestActionsSayWhatTheyDoAndDoIt(t *testing.T) {
 				t.Errorf("the audit trail says %+v", got)
 			}
 			w.who.Role = access.Viewer
-			if status, page := w.post(path, values); status != http.StatusForbidden || !strings.Contains(page, "You cannot do this: Ann has the role viewer; this needs operator.") {
+			if status, page := w.post(path, values); status != http.StatusForbidden || !strings.Contains(page, "You cannot do this: ann has the role viewer; this needs operator.") {
 				t.Errorf("a viewer's form: %d\n%s", status, page)
 			}
 			if got := w.last(); got.Action == "" || !strings.Contains(got.Refused, "this needs operator") {
@@ -212,7 +212,7 @@ func TestWhoMayNotIsToldSoAndHasNoButton(t *testing.T) {
 		"/settings/do/create-token", "/settings/do/revoke-token?id=1", "/settings/do/test-alerts",
 	} {
 		page := w.page(path)
-		wants(t, page, "You cannot do this: Vic has the role viewer; this needs ")
+		wants(t, page, "You cannot do this: vic has the role viewer; this needs ")
 		if strings.Contains(page, `type="submit"`) {
 			t.Errorf("%s has a button", path)
 		}

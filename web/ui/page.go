@@ -53,7 +53,11 @@ func (f *frame) May(role, domain string) bool { return f.Who.May(access.Role(rol
 
 // WhyNot says why the caller may not; "" where they may.
 func (f *frame) WhyNot(role, domain string) string {
-	err := f.Who.May(access.Role(role), domain)
+	return whyNot(f.Who, access.Role(role), domain)
+}
+
+func whyNot(who access.Identity, role access.Role, domain string) string {
+	err := who.May(role, domain)
 	if err == nil {
 		return ""
 	}
