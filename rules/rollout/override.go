@@ -21,10 +21,10 @@ func (op SetOverride) on(s *Standing) (rules.Rule, string, error) {
 	r, o := s.Rule, op.Override
 	spec := &inForce(&r).Spec
 	if err := rules.CheckOverride(spec, o); err != nil {
-		return r, "", fmt.Errorf("override of %s: %w", r.ID(), err)
+		return r, "", err
 	}
 	if !s.Now.Before(o.Until) {
-		return r, "", fmt.Errorf("%w: override of %s: it would end at %s, which is past", rules.ErrInvalid, r.ID(), o.Until.Format(timeText))
+		return r, "", fmt.Errorf("%w: the override would end at %s, which is past", rules.ErrInvalid, o.Until.Format(timeText))
 	}
 	if !op.Confirmed {
 		if err := tenfold(r.ID(), spec, withRate(spec, o)); err != nil {
