@@ -82,7 +82,7 @@
   // reading says in words what is under the pointer.
   function reading(u, figure) {
     const out = figure.querySelector(".reading"), i = u.cursor.idx;
-    if (i === null || i === undefined || !figure.got.times[i]) { out.textContent = "\u00a0"; return; }
+    if (i === null || i === undefined || !figure.got.times[i]) { out.textContent = ""; return; }
     const near = figure.got.marks.filter((m) => Math.abs(u.valToPos(m.at, "x") - u.cursor.left) < 6);
     out.textContent = [local.format(figure.got.times[i] * 1000), ...figure.got.columns.map((c) => `${c.name} ${number(c.values[i])}`), ...near.map((m) => m.text)].join(" · ");
   }
@@ -101,7 +101,7 @@
   function options(figure, got, place) {
     const lines = figure.hasAttribute("data-lines"), axis = { stroke: token("--pico-muted-color"), grid: { stroke: token("--line"), width: 1 }, ticks: { stroke: token("--line"), width: 1 }, font: "12px system-ui, sans-serif" };
     return {
-      width: place.clientWidth, height: figure.closest(".plots") ? 150 : 230, padding: [8, 12, 0, 0], legend: { show: false },
+      width: place.clientWidth, height: figure.closest(".plots") ? 150 : 230, padding: [8, 24, 0, 0], legend: { show: false },
       cursor: { sync: { key: "page" }, drag: { x: true, y: false, setScale: false }, points: { show: false } },
       scales: { y: { range: (u, min, max) => [0, Math.max(max * 1.05, 1)] } },
       axes: [{ ...axis, space: 70, values: times }, { ...axis, size: 56, values: (u, ticks) => ticks.map((v) => (Number.isInteger(v) ? number(v) : "")) }],
@@ -121,10 +121,8 @@
     const old = drawn.get(figure);
     if (old) { old.setData(data(figure, got)); return; }
     const place = figure.querySelector(".plot"), out = document.createElement("p");
-    out.className = "reading hint";
-    out.textContent = "\u00a0";
-    place.replaceChildren();
-    place.after(out);
+    out.className = "reading";
+    place.replaceChildren(out);
     drawn.set(figure, new uPlot(options(figure, got, place), data(figure, got), place));
     wide.observe(place);
   }
