@@ -41,7 +41,7 @@ func TestDomainShowsItsRulesFilteredAndSorted(t *testing.T) {
 		Versions: []tally.VersionTally{refusing(w, "b", 90, 10), refusing(w, "c", 80, 20)},
 		Domains:  []tally.DomainTally{{Domain: "api", Counts: tally.DomainCounts{tally.RequestsAllowed: 170, tally.RequestsRefused: 4321}}},
 	})
-	wants(t, w.page("/d/api"), "4,321", "10%", "10 of 100", "20%", "20 of 100", "25%", "Each client address: 60 calls a minute", "✓ stable", "◐ partial", "◌ shadow",
+	wants(t, w.page("/d/api"), "4,321", "10%", "10 of 100", "20%", "20 of 100", "◐ 25% of keys", "Each client address: 60 calls a minute", "✓ stable", "◌ in shadow",
 		`href="/d/api/do/freeze"`, `<option>edge</option>`)
 	for query, want := range map[string]string{
 		"":                         "a b c",
