@@ -74,12 +74,12 @@ func short(n float64) string {
 // keyShare is a share of keys, in hundredths of a percent as messages have it.
 func keyShare(n uint32) string { return rules.Percent(n).String() }
 
-// interval is a share with what it surely is: 0.4% (95 %: 0.37% to 0.43%).
+// interval is a share with what it surely is: 0.4% (95%: 0.37% to 0.43%).
 func interval(i *adminpb.Interval) string {
 	if i == nil {
 		return "–"
 	}
-	return fmt.Sprintf("%s (95 %%: %s to %s)", tally.Percent(i.GetEstimate()), tally.Percent(i.GetLow()), tally.Percent(i.GetHigh()))
+	return fmt.Sprintf("%s (95%%: %s to %s)", tally.Percent(i.GetEstimate()), tally.Percent(i.GetLow()), tally.Percent(i.GetHigh()))
 }
 
 // when is a time in UTC, which the script of the page makes local.
