@@ -30,6 +30,7 @@ var words = template.FuncMap{
 	"nodepath":   nodePath,
 	"keyhash":    keyHash,
 	"domainOf":   domainOf,
+	"word":       word,
 	"brief":      brief,
 	"prev":       func(n int64) int64 { return n - 1 },
 	"lasted":     lasted,
@@ -130,6 +131,19 @@ func lasting(d time.Duration) string {
 
 // rulePath is the address of a rule's page.
 func rulePath(domain, rule string) string { return "/d/" + domain + "/r/" + rule }
+
+// aWord is how many bytes a name has at most to be kept in one line.
+const aWord = 24
+
+// word keeps a name in one line, since browsers break it at its hyphens: in the narrow column of a table, api-key-plan would
+// be three lines. A long one is broken all the same.
+func word(name string) template.HTML {
+	text := template.HTMLEscapeString(name)
+	if len(name) > aWord {
+		return template.HTML(text) //nolint:gosec // escaped
+	}
+	return template.HTML(`<span class="word">` + text + `</span>`) //nolint:gosec // escaped
+}
 
 // dict hands several values to a template that others share.
 func dict(pairs ...any) (map[string]any, error) {
