@@ -382,7 +382,7 @@ func (s *slowly) Read([]byte) (int, error) {
 	if s.until.IsZero() {
 		return 0, errors.New("it would be waited for without an end")
 	}
-	time.Sleep(time.Until(s.until))
+	<-time.After(time.Until(s.until))
 	return 0, os.ErrDeadlineExceeded
 }
 

@@ -144,7 +144,7 @@ func (s *slow) Write([]byte) (int, error) {
 	if s.until.IsZero() {
 		<-s.gone
 	}
-	time.Sleep(time.Until(s.until))
+	<-time.After(time.Until(s.until))
 	return 0, os.ErrDeadlineExceeded
 }
 
