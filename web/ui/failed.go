@@ -23,6 +23,7 @@ type failure struct {
 	Retry   bool // it may be otherwise in a moment
 	SignIn  bool // it may be otherwise for who signs in
 	Unsure  bool // what was sent may have been done
+	Up      link // the page above, or this one without what was asked of it; empty: there is only the overview
 }
 
 // Failed answers with a page that says why there is no other one; also for a door that does not let a request in.
@@ -51,7 +52,26 @@ func (u *UI) failed(w http.ResponseWriter, r *http.Request, err error, f failure
 	if known, err := newRequest(r); err == nil {
 		req = known
 	}
+	f.Up = above(r, f.Status)
 	u.render(w, r, f.Status, u.pages["failed"], u.around(req, view{Title: f.Heading, Data: f}))
+}
+
+// above is where somebody goes on from an address that has no page.
+func above(r *http.Request, status int) link {
+	parts := strings.Split(strings.Trim(r.URL.EscapedPath(), "/"), "/")
+	to := "/"
+	switch {
+	case status == http.StatusBadRequest && r.URL.RawQuery != "":
+		to = "/" + strings.Join(parts, "/")
+	case parts[0] == "d" && len(parts) > 2:
+		to = "/d/" + parts[1]
+	case parts[0] != "d" && len(parts) > 1:
+		to = "/" + parts[0]
+	}
+	if to == "/" {
+		return link{}
+	}
+	return link{Text: "Back to " + to, To: to}
 }
 
 func failureOf(err error) failure {
