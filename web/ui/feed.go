@@ -180,7 +180,7 @@ func (u *UI) load(r *http.Request, f *feed, s *shape, l load) {
 	tick := time.NewTicker(livePoll)
 	defer tick.Stop()
 	for {
-		frame, err := u.frame(r, l)
+		frame, err := u.frame(arrive(r), l)
 		if r.Context().Err() != nil {
 			return
 		}

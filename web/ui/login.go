@@ -1,7 +1,6 @@
 package ui
 
 import (
-	"context"
 	"errors"
 	"net/http"
 	"strings"
@@ -41,7 +40,7 @@ func (u *UI) signIn(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	page := loginPage{Next: auth.LocalPath(r.PostForm.Get("next"))}
-	ctx, cancel := context.WithTimeout(r.Context(), patience)
+	ctx, cancel := inTime(r)
 	defer cancel()
 	cookie, err := await(ctx, func() (*http.Cookie, error) {
 		cookie, _, err := u.door.SignIn(ctx, strings.TrimSpace(r.PostForm.Get("token")))
@@ -65,7 +64,7 @@ func (u *UI) signOut(w http.ResponseWriter, r *http.Request) {
 		u.Failed(w, r, errNoPage)
 		return
 	}
-	ctx, cancel := context.WithTimeout(r.Context(), patience)
+	ctx, cancel := inTime(r)
 	defer cancel()
 	cookie, err := await(ctx, func() (*http.Cookie, error) { return u.door.SignOut(ctx, r) })
 	if err != nil {

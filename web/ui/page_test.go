@@ -15,6 +15,7 @@ import (
 
 	"github.com/headgate/headgate/rules"
 	"github.com/headgate/headgate/rules/tally"
+	"github.com/headgate/headgate/rules/rollout/access"
 	"github.com/headgate/headgate/web/api/adminpb"
 	"github.com/headgate/headgate/web/ui"
 )
@@ -54,6 +55,31 @@ func TestDatabaseThatDoesNotAnswerIsSaidInTwoSeconds(t *testing.T) {
 		status, body := w.get("/")
 		if took := time.Since(asked); status != http.StatusServiceUnavailable || took > 2*time.Second || !strings.Contains(body, "did not answer within 1.8s") {
 			t.Errorf("after %s: %d %s", took, status, body)
+		}
+		close(hangs.until)
+	})
+}
+
+// A door that waits for the database, too, does not make it longer.
+func TestWhatTheDoorTakesIsPartOfTheTwoSeconds(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		hangs := away{w.api, make(chan struct{}), nil}
+		pages, err := ui.New(ui.Options{API: hangs})
+		if err != nil {
+			t.Fatal(err)
+		}
+		slow := pages.Behind(func(next http.Handler, _ func(http.ResponseWriter, *http.Request, error)) http.Handler {
+			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				<-time.After(1400 * time.Millisecond)
+				next.ServeHTTP(w, r)
+			})
+		})
+		asked, recorder := time.Now(), httptest.NewRecorder()
+		slow.ServeHTTP(recorder, httptest.NewRequest(http.MethodGet, "/", nil).WithContext(access.With(t.Context(), w.who)))
+		if took := time.Since(asked); recorder.Code != http.StatusServiceUnavailable || took > 2*time.Second {
+			t.Errorf("after %s: %d", took, recorder.Code)
 		}
 		close(hangs.until)
 	})

@@ -52,8 +52,24 @@ type UI struct {
 	chain   chain
 }
 
-// patience is how long a page waits for what it shows; how long is within the two seconds in which it must say so.
+// patience is how long after its request a page waits for what it shows: within the two seconds in which it must say so.
 const patience = 1800 * time.Millisecond
+
+// arrived is the key of when a request came.
+type arrived struct{}
+
+func arrive(r *http.Request) *http.Request {
+	return r.WithContext(context.WithValue(r.Context(), arrived{}, time.Now()))
+}
+
+// inTime is the context of what a request waits for.
+func inTime(r *http.Request) (context.Context, context.CancelFunc) {
+	at, ok := r.Context().Value(arrived{}).(time.Time)
+	if !ok {
+		at = time.Now()
+	}
+	return context.WithDeadline(r.Context(), at.Add(patience))
+}
 
 // New returns the dashboard.
 func New(o Options) (*UI, error) {
@@ -100,6 +116,13 @@ func (u *UI) routes() {
 // policy lets a page load scripts, styles, images and data from here alone, and run nothing that stands in it.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; " +
 	"form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+
+// Behind puts the dashboard behind a door, such as [auth.Authenticator.Browser]. What the door takes to find out who asks is
+// part of the time in which a page comes.
+func (u *UI) Behind(door func(http.Handler, func(http.ResponseWriter, *http.Request, error)) http.Handler) http.Handler {
+	inner := door(u, u.Failed)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { inner.ServeHTTP(w, arrive(r)) })
+}
 
 func (u *UI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	guard(w.Header())

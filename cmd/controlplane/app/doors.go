@@ -161,7 +161,7 @@ func (a *App) serveHTTP(door *auth.Authenticator, gatherer prometheus.Gatherer, 
 	if a.pages, err = a.dashboard(door, log); err != nil {
 		return err
 	}
-	mux.Handle("/", door.Browser(a.pages, a.pages.Failed))
+	mux.Handle("/", a.pages.Behind(door.Browser))
 	// What takes longer to write, such as an export or the stream of a page, has deadlines of its own, and so has the body of
 	// a form.
 	a.http = &http.Server{
