@@ -33,7 +33,7 @@ func (u *UI) overrideForm(ctx context.Context, r *request) (form, error) {
 	f.Changes = nil
 	f.Fields = append(keyFields(r, spec), limitFields(r, spec)...)
 	f.Fields = append(f.Fields,
-		field{Name: "rate", Label: "Rate", Kind: "text", Value: r.Query.Get("rate"), Required: true, Hint: "in the window of the limit, which is " + rateOf(spec) + "; or unlimited"},
+		field{Name: "rate", Label: "Rate", Kind: "text", Value: r.Query.Get("rate"), Required: true, Hint: "with the window of the limit, which is " + rateOf(spec) + "; or unlimited"},
 		field{Name: "for", Label: "For", Value: orElse(r.Query.Get("for"), usualOverride), Options: overrideOptions()})
 	f.Says = []string{"It takes effect at once, in place of an override that the key has, and ends by itself. It counts in the same counter: neither its begin nor its end is a fresh budget. The values are hashed; they are neither kept nor shown again."}
 	return f, nil

@@ -45,7 +45,8 @@ func (p *rulePage) KeyParts() []rules.KeySource { return p.text().Key }
 // found is what is known of one customer, or why it is not said.
 type found struct {
 	*adminpb.LookupResponse
-	Problem string
+	Overrides []*adminpb.Override // that the key has
+	Problem   string
 }
 
 var lookBack = []struct {
@@ -101,7 +102,14 @@ func (u *UI) find(ctx context.Context, r *http.Request, page *rulePage) (*found,
 		return nil, fmt.Errorf("%w: since is %q; it is one of 24h, 1h, 8d", rules.ErrInvalid, since)
 	}
 	resp, err := u.api.Lookup(ctx, req)
-	return &found{LookupResponse: resp}, err
+	if err != nil || len(req.GetKey()) == 0 {
+		return &found{LookupResponse: resp}, err
+	}
+	list, err := u.api.ListOverrides(ctx, &adminpb.ListOverridesRequest{Domain: page.Domain, Rule: page.Name, Key: req.GetKey()})
+	if isRefusal(err) {
+		err = nil // the rule is deleted, or the key of its candidate has other parts than the one that overrides are of
+	}
+	return &found{LookupResponse: resp, Overrides: list.GetOverrides()}, err
 }
 
 // lookupForm is the page for who comes back to the address of a lookup.

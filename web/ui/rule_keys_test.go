@@ -63,6 +63,19 @@ func TestKeysAreShownMaskedAndACustomerIsFound(t *testing.T) {
 	wants(t, page, "No refusal is kept", "not among them")
 }
 
+// The hash by which overrides show a key is not the one of the rule's page: who has the key learns of its override there.
+func TestLookupOfACustomerNamesTheirOverride(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.apply("api", "{name: per-key, key: [header:x-api-key], limit: 60/min}")
+	w.done("/d/api/r/per-key/do/override", form("key1", typed, "rate", "120/min", "for", "1d", "message", "CUST-7"))
+	_, page := w.post("/d/api/r/per-key/lookup", url.Values{"key": {typed}})
+	wants(t, page, "<strong>120/min, in place of what the rule says:</strong>", "by ann “CUST-7”, until", `href="/overrides?q=%23`)
+	if _, page = w.post("/d/api/r/per-key/lookup", url.Values{"key": {"somebody else"}}); strings.Contains(page, "120/min, in place") {
+		t.Error("somebody else is said to have the override")
+	}
+}
+
 func TestLookupSaysWhatIsWrongWithItsForm(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
