@@ -233,11 +233,12 @@ headgate is running. %[4]s
 
 Try it in another terminal, in this folder:
 
+  export RULECTL_SERVER=%[3]s     # which the commands that pages show want, too
   for i in 1 2 3 4 5 6 7; do curl -s -o /dev/null -w '%%{http_code}\n' -H 'x-api-key: k1' http://%[1]s/v1/hello; done
   curl -s http://%[2]s/metrics | grep would_refuse     # 2 calls over the limit of 5, none refused
-  go run ./cmd/rulectl --server %[3]s promote demo/api-key --to 100%% --wait
+  go run ./cmd/rulectl promote demo/api-key --to 100%% --wait
   curl -i -H 'x-api-key: k1' http://%[1]s/v1/hello     # 429
-  go run ./cmd/rulectl --server %[3]s rollback demo/api-key --wait
+  go run ./cmd/rulectl rollback demo/api-key --wait
 
 Stop it with Ctrl-C.
 `, gate.ProxyAddr(), gate.OpsAddr(), plane.GRPCAddr(), state, plane.HTTPAddr())
