@@ -39,9 +39,9 @@ func TestDomainShowsItsRulesFilteredAndSorted(t *testing.T) {
 	w.promote("api", "c", 2500)
 	w.count(time.Minute, tally.Window{
 		Versions: []tally.VersionTally{refusing(w, "b", 90, 10), refusing(w, "c", 80, 20)},
-		Domains:  []tally.DomainTally{{Domain: "api", Counts: tally.DomainCounts{tally.RequestsAllowed: 170, tally.RequestsRefused: 4321}}},
+		Domains:  []tally.DomainTally{{Domain: "api", Counts: tally.DomainCounts{tally.RequestsAllowed: 170, tally.RequestsWouldRefuse: 1234, tally.RequestsRefused: 4321}}},
 	})
-	wants(t, w.page("/d/api"), "4,321", "10%", "10 of 100", "20%", "20 of 100", "◐ 25% of keys", "Each client address: 60 calls a minute", "✓ stable", "◌ in shadow",
+	wants(t, w.page("/d/api"), "4,321", `would refuse</p><p class="big">1,234<`, "10%", "10 of 100", "20%", "20 of 100", "◐ 25% of keys", "Each client address: 60 calls a minute", "✓ stable", "◌ in shadow",
 		`href="/d/api/do/freeze"`, `<option>edge</option>`)
 	for query, want := range map[string]string{
 		"":                         "a b c",
