@@ -20,7 +20,8 @@ type tryTab struct {
 	Would *adminpb.RateStep
 	// YAML is the rule with the limit, in three parts, of which the rate is the second.
 	YAML     [3]string
-	Replaces int // limits that it takes the place of, where it has several or plans
+	Replaces int   // limits that it takes the place of, where it has several or plans
+	Burst    int64 // that it takes the place of; 0 where the rule's is its amount
 }
 
 // tryTab asks for the curve. Where no rate is asked for it is the rule's own.
@@ -74,6 +75,8 @@ func (t *tryTab) fill(page *rulePage) {
 	spec := *v.Spec
 	if len(spec.Limits) > 1 || spec.Limits[0].By != nil {
 		t.Replaces = len(spec.Limits)
+	} else if is := spec.Limits[0].Rate; is.Burst != is.Amount {
+		t.Burst = is.Burst
 	}
 	algorithm := rules.TokenBucket
 	if len(spec.Limits) == 1 {

@@ -51,6 +51,8 @@ func TestTryALimitSaysWhatItWouldCatch(t *testing.T) {
 	if r.tried[0] != 100 {
 		t.Errorf("asked for %d, want 100", r.tried)
 	}
+	w.apply("api", "{name: per-ip, key: [ip], limit: 3_600/h burst 4_000}")
+	wants(t, w.page("/d/api/r/per-ip?tab=try"), "write <code>burst 4000</code> behind it")
 	for _, rate := range []string{"100", "5/s", "unlimited", "0/min", "<b>"} {
 		if status, body := w.get("/d/api/r/per-ip?tab=try&rate=" + rate); status != http.StatusBadRequest || !strings.Contains(body, "such as 60/min") {
 			t.Errorf("rate=%s: %d", rate, status)
