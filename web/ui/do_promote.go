@@ -17,7 +17,9 @@ var shares = []uint32{100, 500, 1000, 2500, 5000, 10_000}
 // What the form of a plan begins with.
 const (
 	usualGates = rules.GateWouldRefuse + " 2%"
-	usualHold  = 15 * time.Minute
+	gatesHint  = rules.GateWouldRefuse + " bounds what it refuses or would, " + rules.GateDelta + " 0.5% how much more than the stable, " +
+		rules.GateMinRequests + " 500 says how many are judged first"
+	usualHold = 15 * time.Minute
 )
 
 // promoteForm asks how far: to a share of keys (?to=10%), to the next step of the plan (?next=1), or by a plan (?plan=).
@@ -159,7 +161,7 @@ func (o onRule) planForm(r *request) form {
 	f.Facts = append(o.proof(), f.Facts...)
 	f.Fields = []field{
 		{Name: "plan", Label: "Steps", Kind: "text", Value: steps, Hint: "share of keys and for how long at least; or “+30% 15m, max 100%”", Required: true},
-		{Name: "gates", Label: "Gates", Kind: "text", Value: gates, Hint: rules.GateWouldRefuse + " 2%, " + rules.GateDelta + " 0.5%, " + rules.GateMinRequests + " 500"},
+		{Name: "gates", Label: "Gates", Kind: "text", Value: gates, Hint: gatesHint},
 		{Name: "on_trip", Label: "When a gate trips", Value: onTrip, Options: []option{
 			{string(rules.TripPauses), "pause: the candidate stays where it is"}, {string(rules.TripRollsBack), "roll back"},
 		}},
