@@ -14,7 +14,7 @@ func TestRolloutTabShowsThePlanItsGatesAndWhatItWaitsFor(t *testing.T) {
 	w.done("/d/api/r/x/do/promote", form("plan", "shadow 1h, 10% 15m, 100%", "gates", "maxWouldRefuse 2%, minRequests 10"))
 	w.count(0, w.judged("x", 2, map[tally.Cell]int64{newly: 3, pass: 997}))
 	page := w.page("/d/api/r/x?tab=rollout")
-	wants(t, page, `<li class="here" aria-current="step"><strong>shadow</strong>`, "at least 15m", "the end", "It waits for", "there is no sidecar",
+	wants(t, page, `<li class="here" aria-current="step"><strong>shadow</strong>`, "at least 15m", "the end", "Why it waits", "there is no sidecar",
 		"Started by ann", `<svg class="gate"`, "maxWouldRefuse 2%", "of 1,000 requests", "✓ passes",
 		`href="/d/api/r/x/do/promote?next=1"`, `href="/d/api/r/x/do/abort"`, `id="slider"`, `label="10%" data-to="/d/api/r/x/do/promote?to=10%25" data-share="1000"`)
 	w.who.Role = access.Viewer
