@@ -70,7 +70,7 @@ func (u *UI) do(w http.ResponseWriter, r *http.Request, a action) {
 		u.Failed(w, r, err)
 		return
 	}
-	ctx, cancel := inTime(r)
+	ctx, cancel := context.WithDeadline(r.Context(), due(r))
 	defer cancel()
 	result, err := await(ctx, func() (done, error) { return a.do(ctx, filled, why) })
 	if err != nil {

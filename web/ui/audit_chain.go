@@ -132,7 +132,7 @@ func (u *UI) export(w http.ResponseWriter, r *http.Request) {
 		u.Failed(w, r, fmt.Errorf("export the audit trail: %w", err))
 		return
 	}
-	ctx, cancel := inTime(r)
+	ctx, cancel := context.WithDeadline(r.Context(), due(r))
 	defer cancel()
 	first, err := await(ctx, func() (*adminpb.ListAuditResponse, error) {
 		return u.api.ListAudit(ctx, &adminpb.ListAuditRequest{Limit: 1})

@@ -1,6 +1,7 @@
 package ui
 
 import (
+	"context"
 	"errors"
 	"net/http"
 	"strings"
@@ -40,7 +41,7 @@ func (u *UI) signIn(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	page := loginPage{Next: auth.LocalPath(r.PostForm.Get("next"))}
-	ctx, cancel := inTime(r)
+	ctx, cancel := context.WithDeadline(r.Context(), due(r))
 	defer cancel()
 	cookie, err := await(ctx, func() (*http.Cookie, error) {
 		cookie, _, err := u.door.SignIn(ctx, strings.TrimSpace(r.PostForm.Get("token")))
@@ -64,7 +65,7 @@ func (u *UI) signOut(w http.ResponseWriter, r *http.Request) {
 		u.Failed(w, r, errNoPage)
 		return
 	}
-	ctx, cancel := inTime(r)
+	ctx, cancel := context.WithDeadline(r.Context(), due(r))
 	defer cancel()
 	cookie, err := await(ctx, func() (*http.Cookie, error) { return u.door.SignOut(ctx, r) })
 	if err != nil {

@@ -92,7 +92,7 @@ func (u *UI) frame(r *http.Request, l load) (*frame, error) {
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := inTime(r)
+	ctx, cancel := context.WithDeadline(r.Context(), due(r))
 	defer cancel()
 	v, err := await(ctx, func() (view, error) { return l(ctx, req) })
 	if err != nil {

@@ -14,8 +14,8 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/headgate/headgate/rules"
-	"github.com/headgate/headgate/rules/tally"
 	"github.com/headgate/headgate/rules/rollout/access"
+	"github.com/headgate/headgate/rules/tally"
 	"github.com/headgate/headgate/web/api/adminpb"
 	"github.com/headgate/headgate/web/ui"
 )

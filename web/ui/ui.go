@@ -62,13 +62,13 @@ func arrive(r *http.Request) *http.Request {
 	return r.WithContext(context.WithValue(r.Context(), arrived{}, time.Now()))
 }
 
-// inTime is the context of what a request waits for.
-func inTime(r *http.Request) (context.Context, context.CancelFunc) {
+// due is until when a request waits.
+func due(r *http.Request) time.Time {
 	at, ok := r.Context().Value(arrived{}).(time.Time)
 	if !ok {
 		at = time.Now()
 	}
-	return context.WithDeadline(r.Context(), at.Add(patience))
+	return at.Add(patience)
 }
 
 // New returns the dashboard.
