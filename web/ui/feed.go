@@ -27,7 +27,7 @@ const (
 	stillKnown = 5 * time.Second
 )
 
-// feeds are the pages that are being followed. Callers who may see the same share one.
+// feeds are the pages that are being followed. Those who show the same credential share one.
 type feeds struct {
 	mu      sync.Mutex
 	by      map[string]*feed
@@ -50,7 +50,8 @@ type part struct {
 }
 
 // stream sends the live parts of a page as server-sent events: each at first, and then whenever it has changed. The name
-// of an event is the id of the element that it fills. "trouble" says why nothing can be shown now, or nothing.
+// of an event is the id of the element that it fills. "trouble" says why nothing can be shown now, or nothing; "here" only
+// that the connection is, and "ended" that the caller is not known any more.
 func (u *UI) stream(w http.ResponseWriter, r *http.Request, s *shape, l load) {
 	if len(s.live) == 0 {
 		http.Error(w, "nothing of this page is live", http.StatusNotAcceptable)
@@ -87,7 +88,7 @@ func (u *UI) stream(w http.ResponseWriter, r *http.Request, s *shape, l load) {
 				_ = event(w, "ended", "")
 				return
 			}
-			if _, err := io.WriteString(w, ": still here\n\n"); err != nil {
+			if event(w, "here", "") != nil {
 				return
 			}
 		case <-changed:

@@ -26,18 +26,29 @@
   }
   setInterval(() => localise(document), 5000);
 
-  // Live parts: an element with data-live and the id of the part.
-  let source = null;
+  // Live parts: an element with data-live and the id of the part. The feed says every five seconds that it is there, so that
+  // its silence tells of a connection that is dead.
+  const silent = "The control plane does not answer: what is shown here may be old.";
+  let source = null, heard = 0;
+  setInterval(() => {
+    if (!source || Date.now() - heard < 15000) return;
+    trouble(silent);
+    leave("lost");
+    follow();
+  }, 1000);
   function follow() {
     const parts = document.querySelectorAll("[data-live]");
     if (source || parts.length === 0 || document.hidden) return;
     source = new EventSource(location.pathname + location.search);
-    for (const el of parts) source.addEventListener(el.id, (e) => fill(el, e.data));
-    source.addEventListener("trouble", (e) => trouble(e.data));
-    source.addEventListener("ended", () => { source.close(); location.reload(); });
-    source.onopen = () => { trouble(""); document.body.dataset.feed = "open"; };
+    heard = Date.now();
+    const on = (name, what) => source.addEventListener(name, (e) => { heard = Date.now(); what(e.data); });
+    for (const el of parts) on(el.id, (html) => fill(el, html));
+    on("here", () => {});
+    on("trouble", trouble);
+    on("ended", () => { source.close(); location.reload(); });
+    on("open", () => { trouble(""); document.body.dataset.feed = "open"; });
     source.onerror = () => {
-      if (document.getElementById("trouble").hidden) trouble("The control plane does not answer: what is shown here may be old.");
+      if (document.getElementById("trouble").hidden) trouble(silent);
       if (source.readyState === EventSource.CLOSED) lost();
     };
   }
@@ -57,7 +68,7 @@
   const held = new Map();
   let pressed = false;
   document.addEventListener("pointerdown", () => { pressed = true; }, true);
-  for (const end of ["pointerup", "pointercancel", "dragend"]) {
+  for (const end of ["pointerup", "pointercancel", "dragend", "contextmenu"]) {
     document.addEventListener(end, () => setTimeout(() => {
       pressed = false;
       for (const [el, html] of held) fill(el, html);
@@ -65,20 +76,31 @@
     }), true);
   }
 
-  // fill keeps what a person opened, and where they are.
+  // fill keeps what a person opened, how far they scrolled, and where they are.
   function fill(el, html) {
     if (pressed) {
       held.set(el, html);
       return;
     }
-    if (el.contains(document.activeElement) && document.activeElement.matches("input, select, textarea")) return;
     const open = new Set([...el.querySelectorAll("details[open][id]")].map((d) => d.id));
-    const focused = el.contains(document.activeElement) ? document.activeElement.getAttribute("href") : null;
+    const scrolled = [...el.querySelectorAll(".scroll")].map((s) => [s.scrollLeft, s.scrollTop, s === document.activeElement]);
+    const focused = el.contains(document.activeElement) && named(document.activeElement);
     el.innerHTML = html;
     for (const d of el.querySelectorAll("details[id]")) if (open.has(d.id)) d.open = true;
+    [...el.querySelectorAll(".scroll")].slice(0, scrolled.length).forEach((s, i) => {
+      const [left, top, had] = scrolled[i];
+      s.scrollTo(left, top);
+      if (had) s.focus({ preventScroll: true });
+    });
+    if (focused) el.querySelector(focused)?.focus({ preventScroll: true });
     ready(el);
-    if (focused) el.querySelector(`a[href="${CSS.escape(focused)}"]`)?.focus();
     el.dispatchEvent(new CustomEvent("filled", { bubbles: true }));
+  }
+
+  // named selects what has the focus once it is made anew; "" where it cannot be told.
+  function named(el) {
+    if (el.matches("summary")) return `[id="${CSS.escape(el.parentElement.id)}"] > summary`;
+    return el.matches("a[href]") ? `a[href="${CSS.escape(el.getAttribute("href"))}"]` : "";
   }
 
   function trouble(text) {
@@ -151,8 +173,10 @@
       await show(response, true);
     } catch {
       button.ariaBusy = "false";
-      trouble("The control plane did not answer: whether this was done is not known. Look at the audit trail.");
-      dialog.close();
+      const note = form.querySelector(".note") ?? form.insertBefore(document.createElement("p"), form.firstChild);
+      note.className = "note bad";
+      note.role = "alert";
+      note.textContent = "The control plane did not answer: whether this was done is not known. Look at the audit trail before you do it again.";
     }
   });
 
@@ -176,7 +200,6 @@
   function ready(root) {
     localise(root);
     for (const slider of root.querySelectorAll("#slider")) slide(slider);
-    if (window.htmx) htmx.process(root);
     root.dispatchEvent(new CustomEvent("ready", { bubbles: true, detail: root }));
   }
   document.addEventListener("DOMContentLoaded", () => { document.body.classList.add("scripted"); ready(document.body); follow(); });
