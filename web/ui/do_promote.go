@@ -42,7 +42,7 @@ func (u *UI) promoteForm(ctx context.Context, r *request) (form, error) {
 	if err != nil {
 		return form{}, err
 	}
-	return o.shareForm(r, to), nil
+	return o.shareForm(r, to)
 }
 
 // parseShare reads a share of keys.
@@ -64,7 +64,7 @@ func nextShare(now uint32) uint32 {
 	return uint32(rules.AllKeys)
 }
 
-func (o onRule) shareForm(r *request, to rules.Percent) form {
+func (o onRule) shareForm(r *request, to rules.Percent) (form, error) {
 	now := rules.Percent(o.GetRule().GetPercent())
 	title, verb := fmt.Sprintf("Promote %s to %s of keys?", o.id, to), "Promote to "+to.String()
 	switch {
@@ -81,7 +81,11 @@ func (o onRule) shareForm(r *request, to rules.Percent) form {
 	f.Facts = append(o.proof(), f.Facts...)
 	f.Choices = o.shareChoices(r, to)
 	o.effect(&f, now, to)
-	return f
+	var err error
+	if to > 0 {
+		f.Diff, err = o.between(o.GetRule().GetStable(), o.GetRule().GetCandidate())
+	}
+	return f, err
 }
 
 // shareChoices are the ways to promote.

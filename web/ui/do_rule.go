@@ -243,17 +243,24 @@ func (f *form) compareWith(o onRule, step *adminpb.Step, history []*adminpb.Hist
 		}
 	}
 	f.Changes = append(f.Changes, change{"Limits", saysWords(was), saysWords(will)})
+	diff, err := o.between(was, will)
+	f.Diff = diff
+	return err
+}
+
+// between is how two versions differ, line by line; nothing where one of them is none.
+func (o onRule) between(was, will *adminpb.Version) ([]diffLine, error) {
 	if was == nil || will == nil {
-		return nil
+		return nil, nil
 	}
 	text := func(v *adminpb.Version) string {
 		return ruleText(o.GetRule().GetDomain(), o.GetRule().GetName(), versionOf(v))
 	}
 	diff, err := newTextDiff(fmt.Sprintf("v%d", was.GetNumber()), fmt.Sprintf("v%d", will.GetNumber()), text(was), text(will))
-	if diff != nil {
-		f.Diff = diff.Unified
+	if diff == nil {
+		return nil, err
 	}
-	return err
+	return diff.Unified, err
 }
 
 // saysWords are what a version says, in plain words.

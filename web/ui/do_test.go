@@ -96,7 +96,7 @@ func TestActionsSayWhatTheyDoAndDoIt(t *testing.T) {
 		notice string
 	}{
 		"promote": {
-			at: x + "promote?to=10%25", says: []string{"v2 in shadow beside stable v1", "v2 at 10% beside stable v1", "30 calls a minute", "not known: no request was judged", "none serves the domain", "rulectl promote api/x --to 10% -m MESSAGE"},
+			at: x + "promote?to=10%25", says: []string{"v2 in shadow beside stable v1", "v2 at 10% beside stable v1", "30 calls a minute", "-    limit: 60/min", "&#43;    limit: 30/min", "not known: no request was judged", "none serves the domain", "rulectl promote api/x --to 10% -m MESSAGE"},
 			values: form("to", "10%"), action: rollout.ActionPromote, target: "api/x", notice: "api/x is v2 at 10% beside stable v1",
 		},
 		"promote by a plan": {

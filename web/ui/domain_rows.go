@@ -157,11 +157,6 @@ func newRuleFilter(r *request) (f ruleFilter, err error) {
 	return f, err
 }
 
-// Any reports whether something is left out.
-func (f *ruleFilter) Any() bool {
-	return f.Text != "" || f.Stage != stages[0] || f.Owner != "" || f.Label != ""
-}
-
 func (f *ruleFilter) takes(row *ruleRow) bool {
 	switch f.Stage {
 	case stages[0]:

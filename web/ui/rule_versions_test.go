@@ -50,7 +50,7 @@ func TestDefinitionCanBeCopiedAndTried(t *testing.T) {
 	}
 	w.ui = dashboard
 	w.apply("api", `{name: plan, match: {method: POST, path: "/v1/{id}/it's/*", header: {x-debug: {present: true}}}, key: [header:x-api-key, cookie:sid], limit: {by: header:x-plan, values: {free: 60/min, pro: unlimited}, default: unlimited}}`)
-	wants(t, w.page("/d/api/r/plan?tab=definition"), "apiVersion: headgate/v1", "<li><code>    key: [header:x-api-key, cookie:sid]</code></li>",
+	wants(t, w.page("/d/api/r/plan?tab=definition"), "apiVersion: headgate/v1", `href="/d/api/r/plan/do/delete"`, "<li><code>    key: [header:x-api-key, cookie:sid]</code></li>",
 		"HTTP/1.1 200 OK\nRateLimit: &#34;plan&#34;;r=59", "HTTP/1.1 429 Too Many Requests", "with the rate of the plan free",
 		`curl -i -X POST -H &#39;x-debug: 1&#39; -H &#39;x-api-key: YOUR-API-KEY&#39; -H &#39;x-plan: YOUR-PLAN&#39; -b &#39;sid=YOUR-SID&#39; &#39;http://SIDECAR:8080/v1/1/it&#39;\&#39;&#39;s/1&#39;`)
 	if asked == nil || asked.Limits[0].Rate.Amount != 60 || len(asked.Key) > 0 {
