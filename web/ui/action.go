@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"time"
 
 	"github.com/headgate/headgate/rules"
 	"github.com/headgate/headgate/rules/rollout/access"
@@ -26,6 +27,8 @@ type action struct {
 	// dry: do keeps to Why.dry_run, and the form as it is opened holds all it needs. So the form says what it would do, or
 	// what stops it.
 	dry bool
+	// others is how long do may take, where it waits for others than the database; 0: it does not.
+	others time.Duration
 	// knowingly is what somebody says who goes on although a guard has stopped it. Do finds it with [request.knowingly].
 	knowingly string
 }
@@ -72,6 +75,10 @@ func (u *UI) do(w http.ResponseWriter, r *http.Request, a action) {
 	}
 	ctx, cancel := context.WithDeadline(r.Context(), due(r))
 	defer cancel()
+	if a.others > 0 {
+		ctx, cancel = context.WithTimeout(r.Context(), a.others)
+		defer cancel()
+	}
 	result, err := await(ctx, func() (done, error) { return a.do(ctx, filled, why) })
 	if err != nil {
 		u.undone(ctx, w, a, filled, err)

@@ -77,6 +77,9 @@ func (u *UI) unsilence(ctx context.Context, r *request, why *adminpb.Why) (done,
 	return done{says: "Alerts of " + frozenThing(r) + " are sent again."}, err
 }
 
+// targetsTime is how long targets may take to answer a test: a little more than the control plane gives them.
+const targetsTime = 12 * time.Second
+
 func (u *UI) testAlertsForm(context.Context, *request) (form, error) {
 	return form{
 		Title: "Send a test alert to every target?", Verb: "Send",

@@ -37,7 +37,7 @@ func (u *UI) actions() {
 	const settings = "/settings/do/"
 	u.action(action{path: settings + "create-token", role: access.Admin, form: u.createTokenForm, do: u.createToken})
 	u.action(action{path: settings + "revoke-token", role: access.Admin, form: u.revokeTokenForm, do: u.revokeToken})
-	u.action(action{path: settings + "test-alerts", role: access.Operator, form: u.testAlertsForm, do: u.testAlerts})
+	u.action(action{path: settings + "test-alerts", role: access.Operator, form: u.testAlertsForm, do: u.testAlerts, others: targetsTime})
 	u.action(action{path: settings + "sign-out-everywhere", form: u.signOutForm, do: u.signOutEverywhere})
 }
 

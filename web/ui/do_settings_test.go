@@ -7,10 +7,15 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc"
 
 	"github.com/headgate/headgate/rules"
 	"github.com/headgate/headgate/rules/rollout"
 	"github.com/headgate/headgate/rules/rollout/access"
+	"github.com/headgate/headgate/web/api/adminpb"
 	"github.com/headgate/headgate/web/ui"
 )
 
@@ -60,6 +65,33 @@ func TestTestAlertTellsWhoTookIt(t *testing.T) {
 	if r := w.last(); r.Action != rollout.ActionTestAlert || r.Message != "after the move" {
 		t.Errorf("the audit trail says %+v", r)
 	}
+}
+
+// targets are those of a control plane, which take nine seconds to answer.
+type targets struct{ adminpb.AdminServiceClient }
+
+func (targets) TestAlerts(ctx context.Context, _ *adminpb.TestAlertsRequest, _ ...grpc.CallOption) (*adminpb.TestAlertsResponse, error) {
+	select {
+	case <-time.After(9 * time.Second):
+		return &adminpb.TestAlertsResponse{Answers: []*adminpb.TargetAnswer{{Target: "far away"}}}, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+func TestTestAlertWaitsForTargetsLongerThanForTheDatabase(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		var err error
+		if w.ui, err = ui.New(ui.Options{API: targets{w.api}}); err != nil {
+			t.Fatal(err)
+		}
+		status, page := w.post("/settings/do/test-alerts", nil)
+		if status != http.StatusOK || !strings.Contains(page, "far away") {
+			t.Errorf("%d\n%s", status, page)
+		}
+	})
 }
 
 // leaving is a door by which somebody leaves.
