@@ -86,6 +86,7 @@ func TestDomainComparesRevisions(t *testing.T) {
 	w.promote("api", "a", 1000)
 	w.promote("api", "a", 10_000)
 	wants(t, w.page("/d/api?from=1"), "From revision 1 to now", "<th scope=\"row\">api/a</th><td>v1 in shadow with no stable version</td><td>v1 stable</td>")
+	wants(t, w.page("/d/api?from=1&to="), `name="from" type="number" min="1" required value="1"`, "From revision 1 to now")
 	if page := w.page("/d/api?from=1&to=2"); strings.Contains(page, "<td>v1 stable</td>") || strings.Contains(page, `<th scope="row">api/b</th>`) {
 		t.Errorf("what came later, or did not change, is shown:\n%s", page)
 	}

@@ -60,7 +60,7 @@ func TestFleetShowsWhereSidecarsStand(t *testing.T) {
 		}}},
 	)
 	page := w.page("/sidecars")
-	wants(t, page, "✓ 1 synced", "✕ 1 need somebody", "✕ refuses a rule", "2 revisions behind", "&lt;script&gt;", "break-glass on this sidecar alone", "by ann", `href="/sidecars/bad%2F..%2Fone"`)
+	wants(t, page, "✓ 1 synced", "✕ 1 need somebody", "✕ nacked", "refuses a rule, and keeps its last good version", "2 revisions behind", "&lt;script&gt;", "break-glass on this sidecar alone", "by ann", `href="/sidecars/bad%2F..%2Fone"`)
 	lacks(t, page, markup)
 	if strings.Index(page, "bad/../one") > strings.Index(page, "a-good") {
 		t.Errorf("who needs somebody does not come first:\n%s", page)

@@ -156,7 +156,7 @@ func ofDomain(f *adminpb.DomainFigures) outcomes {
 
 // fleetSummary is how many sidecars are in which state, each by the worst state of its domains.
 type fleetSummary struct {
-	Nodes, Synced, Stale, Nacked, Away int
+	Nodes, Synced, Pending, Away, Nacked int
 }
 
 func summarise(nodes []*adminpb.Node) fleetSummary {
@@ -173,7 +173,7 @@ func summarise(nodes []*adminpb.Node) fleetSummary {
 		case 1:
 			s.Synced++
 		case 2:
-			s.Stale++
+			s.Pending++
 		case 3:
 			s.Away++
 		case 4:
@@ -183,7 +183,7 @@ func summarise(nodes []*adminpb.Node) fleetSummary {
 	return s
 }
 
-// severity orders the states of sidecars: synced, on the way, without a stream, and those that need somebody.
+// severity orders the states of sidecars: those that need somebody come last.
 func severity(state string) int {
 	switch state {
 	case "synced":
@@ -198,7 +198,7 @@ func severity(state string) int {
 
 // Bar shows the parts of the fleet.
 func (s fleetSummary) Bar() template.HTML {
-	return bar(share{"good", int64(s.Synced)}, share{"warn", int64(s.Stale)}, share{"quiet", int64(s.Away)}, share{"bad", int64(s.Nacked)})
+	return bar(share{"good", int64(s.Synced)}, share{"warn", int64(s.Pending)}, share{"quiet", int64(s.Away)}, share{"bad", int64(s.Nacked)})
 }
 
 // targetPath is the page of what an audit record is about; "" where there is none.
