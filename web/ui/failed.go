@@ -112,6 +112,7 @@ func sentence(err error) string {
 	text := err.Error()
 	for _, kind := range []error{rules.ErrNotFound, rules.ErrForbidden, rules.ErrUnauthenticated, rules.ErrInvalid, rules.ErrConflict, rules.ErrGuarded, rules.ErrUnavailable} {
 		text = strings.TrimPrefix(text, kind.Error()+": ")
+		text = strings.Replace(text, ": "+kind.Error()+": ", ": ", 1) // after what was tried
 	}
 	return asSentence(text)
 }

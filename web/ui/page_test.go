@@ -162,3 +162,12 @@ func TestShortNumbersHaveNoExponent(t *testing.T) {
 		wants(t, w.page("/d/api"), `<p class="hint">refused</p><p class="big">`+want+"</p>")
 	}
 }
+
+func TestRefusalsAreSaidAsSentences(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.who = access.Identity{Name: "vi", Role: access.Viewer, Domains: []string{"api"}, Verified: true}
+	if status, body := w.get("/audit/export.jsonl"); status != http.StatusForbidden || !strings.Contains(body, "Export the audit trail: vi is for the domains api only") {
+		t.Errorf("%d %s", status, body)
+	}
+}

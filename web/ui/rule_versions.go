@@ -46,6 +46,11 @@ func (s stageSpan) Lasted() string {
 	return lasting(s.Until.Sub(s.From))
 }
 
+// Back reports whether the rule can go back to the version: it was the stable, and is not now.
+func (l *versionLife) Back() bool {
+	return l.Role != "stable" && slices.ContainsFunc(l.Stages, func(s stageSpan) bool { return s.Stage == "stable" })
+}
+
 func (u *UI) versionsTab(ctx context.Context, r *request, page *rulePage) error {
 	history, err := u.api.History(ctx, &adminpb.HistoryRequest{Domain: page.Domain, Rule: page.Name})
 	if err != nil {
