@@ -143,7 +143,7 @@ func (item alertItem) row(bool) []string {
 	case item.Resolved != "":
 		status = "✔ Resolved"
 	case item.Silenced != "":
-		status = "॥ Silenced"
+		status = "‖ Silenced"
 	}
 	return []string{
 		item.Rule, fmt.Sprintf("v%d", item.Version), item.Type, status, item.Severity, item.Hits,

@@ -140,7 +140,7 @@ func (r ruleItem) notes(now time.Time) []string {
 		list = append(list, fmt.Sprintf("⟳ PLAN: %s; see: rulectl rollout status %s", r.Plan, r.id()))
 	}
 	if r.Paused {
-		list = append(list, "॥ PAUSED: it is not promoted; to go on: rulectl resume "+r.id())
+		list = append(list, "‖ PAUSED: it is not promoted; to go on: rulectl resume "+r.id())
 	}
 	if r.Overrides > 0 {
 		list = append(list, fmt.Sprintf("⚠ %s; see: rulectl override list %s", count(int(r.Overrides), "override"), r.id()))

@@ -70,12 +70,12 @@ const (
 
 // marks are what status is marked with, always beside a word that says the same.
 var marks = map[string]struct{ ascii, colour string }{
-	"✔": {"+", green}, "✖": {"x", red}, "⚠": {"!", yellow}, "❄": {"*", red}, "॥": {"=", yellow}, "◌": {"o", yellow}, "•": {"-", ""},
+	"✔": {"+", green}, "✖": {"x", red}, "⚠": {"!", yellow}, "❄": {"*", red}, "‖": {"=", yellow}, "◌": {"o", yellow}, "•": {"-", ""},
 	"…": {"~", ""}, "⟳": {"@", yellow}, "·": {".", ""},
 }
 
 // marked is a mark with the words behind it: to the end of a cell of a table, and to the first comma or colon of a sentence.
-var marked = regexp.MustCompile(`(✔|✖|⚠|❄|॥|◌|•|…|⟳|·)( (failure: |[\pL\pN.-]+:)?[\pL\pN./-]+)*`)
+var marked = regexp.MustCompile(`(✔|✖|⚠|❄|‖|◌|•|…|⟳|·)( (failure: |[\pL\pN.-]+:)?[\pL\pN./-]+)*`)
 
 // ours are the colours that tint gives.
 var ours = regexp.MustCompile(`\x1b\[(31|32|33|1|0)m`)

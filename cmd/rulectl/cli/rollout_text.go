@@ -83,7 +83,7 @@ func actualWords(r *adminpb.Rollout) string {
 
 // standingMarks are how each standing is marked.
 var standingMarks = map[string]string{
-	"running": "⟳ Running", "holding": "◌ Holding", "paused": "॥ Paused", standingTripped: "✖ Tripped", "finishing": "⟳ Finishing", standingDone: "✔ Done",
+	"running": "⟳ Running", "holding": "◌ Holding", "paused": "‖ Paused", standingTripped: "✖ Tripped", "finishing": "⟳ Finishing", standingDone: "✔ Done",
 	"shadow": "• In shadow", "partial": "• Partial", "stable": "✔ Stable", "deleted": "• Deleted",
 }
 
