@@ -3,6 +3,7 @@ package load
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/headgate/headgate/rules"
 	"github.com/headgate/headgate/rules/rollout"
 	"github.com/headgate/headgate/rules/rollout/access"
 	"github.com/headgate/headgate/rules/tally"
@@ -32,8 +34,12 @@ const (
 	dashboardMinutes  = 24 * time.Hour // for which there are counts by the minute, and by the hour for a month
 )
 
+// lookedAt is the rule whose page is measured: in each minute it has as many keys as are kept.
+const lookedAt = "domain-1/rule-5"
+
 // BenchmarkDashboard measures the pages of the dashboard on Postgres: 1,000 rules, 30 days of counts, 200 sidecars. Beside
-// the mean it tells the slowest of twenty, and how large a page is.
+// the mean it tells the slowest of the first twenty, and how large a page is. The database is on the same machine and holds
+// all in memory; nobody else asks it, and nobody signs in.
 func BenchmarkDashboard(b *testing.B) {
 	pages := crowdedDashboard(b)
 	get := func(path string) (time.Duration, int) {
@@ -48,12 +54,14 @@ func BenchmarkDashboard(b *testing.B) {
 		}
 		return took, recorder.Body.Len()
 	}
-	const rule = "/d/domain-1/r/rule-5"
+	domain, name, _ := strings.Cut(lookedAt, "/")
+	rule := "/d/" + domain + "/r/" + name
 	for _, p := range []struct{ name, path string }{
 		{"overview", "/"},
 		{"domain", "/d/domain-1"},
 		{"domain/most-refused", "/d/domain-1?sort=refused"},
 		{"rule/hour", rule},
+		{"rule/day", rule + "?range=24h"},
 		{"rule/month", rule + "?range=30d"},
 		{"rule/shadow", rule + "?tab=shadow"},
 		{"rule/keys", rule + "?tab=keys"},
@@ -149,7 +157,7 @@ func crowdCounts(b *testing.B, store *postgres.Store, url string) {
 		for i := range list {
 			for _, number := range []int64{1, 2} {
 				if number == 1 || list[i].Candidate != nil {
-					w.Versions = append(w.Versions, crowdTally(list[i].Domain, list[i].UID, number))
+					w.Versions = append(w.Versions, crowdTally(&list[i], number))
 				}
 			}
 		}
@@ -165,7 +173,7 @@ func crowdCounts(b *testing.B, store *postgres.Store, url string) {
 	for _, kept := range []struct {
 		step tally.Step
 		back time.Duration
-	}{{tally.StepHour, 30 * 24 * time.Hour}, {tally.StepMinute, dashboardMinutes}} {
+	}{{tally.StepHour, 30 * 24 * time.Hour}, {tally.StepMinute, dashboardMinutes}, {tally.StepWindow, time.Hour}} {
 		step := time.Duration(kept.step)
 		_, err = db.Exec(b.Context(), before, int(step.Seconds()), now.Add(-kept.back).Truncate(step), now.Truncate(step))
 		must(b, err)
@@ -175,21 +183,35 @@ func crowdCounts(b *testing.B, store *postgres.Store, url string) {
 	must(b, db.Close(b.Context()))
 }
 
-func crowdTally(domain, uid string, version int64) tally.VersionTally {
-	v := tally.VersionTally{Domain: domain, UID: uid, Version: version}
+func crowdTally(r *rules.Rule, version int64) tally.VersionTally {
+	v := tally.VersionTally{Domain: r.Domain, UID: r.UID, Version: version}
 	v.Counts[tally.CellAllowed], v.Counts[tally.BindingCell(tally.Refused, 0)] = 800, 9
 	if version == 2 {
 		v.Counts = tally.Counts{}
 		v.Counts[tally.WhatIfCell(tally.WouldAllow, tally.BesideAllowed, false)] = 790
 		v.Counts[tally.WhatIfCell(tally.WouldRefuse, tally.BesideAllowed, false)] = 19
 	}
-	for k := range 10 {
-		key := tally.KeyID{byte(k), uid[0], byte(version)}
+	keys := 10
+	if r.ID() == lookedAt {
+		keys = tally.MaxTopKeys
+		v.Rates = crowdRates()
+	}
+	for k := range keys {
+		key := tally.KeyID{byte(k), r.UID[0], byte(version)}
 		v.Keys = append(v.Keys, tally.KeyCount{Key: key, Label: fmt.Sprintf("#%08x", k), Refused: int64(version % 2), Would: int64(version - 1)})
 		v.Distinct.Add(key)
 	}
 	slices.SortFunc(v.Keys, func(a, b tally.KeyCount) int { return slices.Compare(a.Key[:], b.Key[:]) })
 	return v
+}
+
+// crowdRates are other keys in each minute, as many as a sample has.
+func crowdRates() tally.Rates {
+	keys := make([]tally.KeyRate, tally.MaxRateKeys)
+	for i := range keys {
+		keys[i] = tally.KeyRate{Key: tally.RateKey(rand.Uint64()), Calls: 1 + rand.Int64N(1000)}
+	}
+	return tally.NewRates(0, keys)
 }
 
 func must(b *testing.B, err error) {
