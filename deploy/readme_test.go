@@ -15,8 +15,9 @@ var readmeUntyped = map[string]string{
 	"`make binaries`\n":                             "the session has the programs",
 	"`controlplane dev`\n":                          "it is what the first command has started",
 	"sudo -u postgres createuser headgate && sudo -u postgres createdb -O headgate headgate\n": "root, and users of the system's own Postgres",
-	"`kubectl port-forward`\n":                     "there is no cluster",
-	"`controlplane migrate --program-role ROLE`\n": "users of Postgres are of all its databases, not of the test's own",
+	"`kubectl port-forward`\n":                           "there is no cluster",
+	"`go test ./test/load -run '^$' -bench Dashboard`\n": "it takes a minute, and its figures are those of the machine",
+	"`controlplane migrate --program-role ROLE`\n":       "users of Postgres are of all its databases, not of the test's own",
 }
 
 const (

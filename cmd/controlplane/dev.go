@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/metadata"
 
 	"github.com/headgate/headgate/cmd/controlplane/app"
 	sidecar "github.com/headgate/headgate/cmd/sidecar/app"
@@ -162,6 +163,7 @@ func applyDemo(ctx context.Context, address string, applied func(revision int64)
 		return false, fmt.Errorf("apply the demo rules: %w", err)
 	}
 	defer func() { err = errors.Join(err, conn.Close()) }()
+	ctx = metadata.AppendToOutgoingContext(ctx, adminpb.ActorKey, adminpb.EscapeActor(app.OperatingSystemUser()))
 	admin := adminpb.NewAdminServiceClient(conn)
 	known, err := admin.ListRules(ctx, &adminpb.ListRulesRequest{Domain: demoDomain}, grpc.WaitForReady(true))
 	if err != nil {

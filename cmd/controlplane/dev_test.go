@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
+	"github.com/headgate/headgate/cmd/controlplane/app"
 	"github.com/headgate/headgate/test/harness"
 	"github.com/headgate/headgate/web/api/adminpb"
 )
@@ -120,6 +121,13 @@ func TestDev(t *testing.T) {
 	}
 	defer func() { _ = conn.Close() }()
 	admin := adminpb.NewAdminServiceClient(conn)
+	trail, err := admin.ListAudit(t.Context(), &adminpb.ListAuditRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := trail.GetRecords()[0].GetActor(), app.OperatingSystemUser(); got != want {
+		t.Errorf("the demo rules were applied by %s, want %s", got, want)
+	}
 	promoted, err := admin.Promote(t.Context(), &adminpb.PromoteRequest{Domain: demoDomain, Rule: "api-key", To: 10_000})
 	if err != nil {
 		t.Fatal(err)
