@@ -35,6 +35,7 @@ type firing struct {
 	Runbook link                  // of the rule; without an address where it names none
 	Frozen  bool
 	Gone    bool // the rule is not there any more
+	Chart   *alertChart
 }
 
 var alertShows = []string{"all", "firing", "silenced", "past"}
@@ -60,6 +61,9 @@ func (u *UI) alerts(ctx context.Context, r *request) (view, error) {
 		return view{}, err
 	}
 	page.fill(alerts, rules.GetRules())
+	if err := u.charts(ctx, page.Firing); err != nil {
+		return view{}, err
+	}
 	for _, show := range alertShows {
 		text := strings.ToUpper(show[:1]) + show[1:]
 		switch show {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/headgate/headgate/rules/rollout/access"
 	"github.com/headgate/headgate/rules/rollout/alert"
+	"github.com/headgate/headgate/rules/tally"
 	"github.com/headgate/headgate/rules/tally/spike"
 	"github.com/headgate/headgate/web/api/adminpb"
 )
@@ -42,7 +43,11 @@ func TestAlertsSayWhatFiresAndWhatHelps(t *testing.T) {
 	page := w.page("/alerts")
 	wants(t, page, `id="one"`, "3,201 of 41,022 requests in five minutes, 7.8% where 0.4% is usual: it hits about 214 keys", "7.42%", "2.4%", "311", "&lt;script&gt;", `href="https://wiki.test/a"`,
 		"/d/api/r/a/do/silence", "/d/api/r/a/do/rollback", "/d/api/r/a/do/freeze", "/d/api/do/freeze", `id="two"`, "Nobody is refused by it", `id="old"`, "it is as usual", "30m")
-	lacks(t, page, markup, `href="javascript`)
+	lacks(t, page, markup, `href="javascript`, "<svg class=\"spark\"")
+	counts := tally.Counts{}
+	counts[tally.CellAllowed], counts[tally.BindingCell(tally.Refused, 0)] = 90, 10
+	w.count(10*time.Minute, tally.Window{Versions: []tally.VersionTally{{Domain: "api", UID: w.uid("api", "a"), Version: 1, Counts: counts}}})
+	wants(t, w.page("/alerts"), `<svg class="spark"`, `<path class="refused"`, "What v1 made of requests", "/d/api/r/a?from=")
 	if _, err := w.api.Silence(w.as(), &adminpb.SilenceRequest{Domain: "api", Rule: "a", For: durationpb.New(time.Hour), Message: "load test"}); err != nil {
 		t.Fatal(err)
 	}

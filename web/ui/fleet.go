@@ -102,9 +102,7 @@ func byNode(list []*adminpb.Node) []fleetNode {
 func (n *fleetNode) worst() int {
 	worst := 0
 	for _, of := range n.Of {
-		if of.GetState() != "gone" {
-			worst = max(worst, severity(of.GetState()))
-		}
+		worst = max(worst, severity(of.GetState()))
 	}
 	return worst
 }

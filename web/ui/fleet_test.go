@@ -38,7 +38,7 @@ func (w *world) nodes(list ...rollout.Node) {
 		w.t.Fatal(err)
 	}
 	for i := range list {
-		list[i].Seen, list[i].Connected, list[i].Lineage, list[i].Stream = time.Now(), true, head.Lineage, 1
+		list[i].Seen, list[i].Connected, list[i].Lineage, list[i].Stream = time.Now(), !list[i].Departed, head.Lineage, 1
 	}
 	if err := w.ledger.SaveNodes(w.t.Context(), list); err != nil {
 		w.t.Fatal(err)
@@ -68,6 +68,9 @@ func TestFleetShowsWhereSidecarsStand(t *testing.T) {
 	wants(t, w.page("/sidecars?state=nacked"), "bad/../one")
 	lacks(t, w.page("/sidecars?state=nacked"), `href="/sidecars/a-good"`)
 	wants(t, w.page("/sidecars?q=good&domain=web"), "None of the 2 sidecars is so")
+	w.nodes(rollout.Node{ID: "left", Domain: "api", Departed: true})
+	wants(t, w.page("/sidecars"), "✓ 1 synced", "– 1 gone")
+	wants(t, w.page("/"), "✓ 1 synced", "– 1 gone")
 	w.refuses("/sidecars?state=lost", http.StatusBadRequest, "it is one of all, synced")
 	page = w.page("/sidecars/bad%2F..%2Fone")
 	wants(t, page, "api/a", "v1 in shadow", "v1 at 10%", "✕ refused", "keeps its last good version", "2 revisions behind", "&lt;script&gt;")

@@ -156,20 +156,19 @@ func ofDomain(f *adminpb.DomainFigures) outcomes {
 
 // fleetSummary is how many sidecars are in which state, each by the worst state of its domains.
 type fleetSummary struct {
-	Nodes, Synced, Pending, Away, Nacked int
+	Nodes, Synced, Pending, Away, Nacked, Gone int
 }
 
 func summarise(nodes []*adminpb.Node) fleetSummary {
 	worst := map[string]int{}
 	for _, n := range nodes {
-		if n.GetState() == "gone" {
-			continue
-		}
 		worst[n.GetId()] = max(worst[n.GetId()], severity(n.GetState()))
 	}
 	s := fleetSummary{Nodes: len(worst)}
 	for _, w := range worst {
 		switch w {
+		case 0:
+			s.Gone++
 		case 1:
 			s.Synced++
 		case 2:
@@ -186,6 +185,8 @@ func summarise(nodes []*adminpb.Node) fleetSummary {
 // severity orders the states of sidecars: those that need somebody come last.
 func severity(state string) int {
 	switch state {
+	case "gone":
+		return 0
 	case "synced":
 		return 1
 	case "pending":
@@ -198,7 +199,7 @@ func severity(state string) int {
 
 // Bar shows the parts of the fleet.
 func (s fleetSummary) Bar() template.HTML {
-	return bar(share{"good", int64(s.Synced)}, share{"warn", int64(s.Pending)}, share{"quiet", int64(s.Away)}, share{"bad", int64(s.Nacked)})
+	return bar(share{"good", int64(s.Synced)}, share{"warn", int64(s.Pending)}, share{"quiet", int64(s.Away)}, share{"bad", int64(s.Nacked)}, share{"rest", int64(s.Gone)})
 }
 
 // targetPath is the page of what an audit record is about; "" where there is none.
