@@ -19,6 +19,7 @@ type Link struct {
 	delay  time.Duration
 	mended chan struct{} // nil while the link is whole; closed when it is whole again
 	asks   bool          // while it is not: what clients say is passed on
+	broken int           // connections that have lost bytes
 	conns  map[net.Conn]struct{}
 }
 
@@ -61,6 +62,13 @@ func (l *Link) swallow(asks bool) {
 	if l.mended == nil {
 		l.mended = make(chan struct{})
 	}
+}
+
+// Broken is how many connections have lost bytes, in either direction, and are broken off when the link is mended.
+func (l *Link) Broken() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.broken
 }
 
 // Delay makes each answer come that much later.
@@ -115,9 +123,13 @@ func (l *Link) pass(from, to net.Conn, answers bool) {
 			return
 		}
 		l.mu.Lock()
-		delay, mended, asks := l.delay, l.mended, l.asks
+		delay, mended := l.delay, l.mended
+		vanishes := mended != nil && (answers || !l.asks)
+		if vanishes {
+			l.broken++
+		}
 		l.mu.Unlock()
-		if mended != nil && (answers || !asks) {
+		if vanishes {
 			<-mended
 			return
 		}
