@@ -111,6 +111,7 @@ func KeyParts(q *tally.Query) []KeyPart {
 type KeysRead struct {
 	UID          string
 	Version      int64
+	Start        time.Time
 	Keys, Sketch []byte
 }
 
@@ -119,6 +120,8 @@ type KeySums struct{ all map[StepID]*keySum }
 
 type keySum struct {
 	KeysRow
+
+	starts []time.Time // of the lists
 	domain string
 }
 
@@ -138,6 +141,7 @@ func (s *KeySums) Add(row *KeysRead, domains map[string]string) error {
 	sum := at(s.all, StepID{UID: row.UID, Version: row.Version})
 	sum.domain = domain
 	sum.add(keys, &distinct)
+	sum.starts = append(sum.starts, row.Start)
 	return nil
 }
 
@@ -147,6 +151,9 @@ func (s *KeySums) List() []tally.VersionKeys {
 	for id, sum := range s.all {
 		v := tally.VersionKeys{Domain: sum.domain, UID: id.UID, Version: id.Version, Distinct: sum.distinct}
 		v.Keys.Merge(tally.MergeKeys(sum.lists...))
+		for i, keys := range sum.lists {
+			v.See(keys, sum.starts[i])
+		}
 		list = append(list, v)
 	}
 	slices.SortFunc(list, func(a, b tally.VersionKeys) int {

@@ -121,6 +121,32 @@ type VersionKeys struct {
 	Version     int64
 	Keys        TopKeys
 	Distinct    Distinct
+	Seen        map[KeyID]Seen // of those in Keys
+}
+
+// Seen is when the version went against a key first and last in the time of a query: when the steps begin whose lists name
+// it. They are minutes; of the whole hours in the time, a store may know only the hour.
+type Seen struct{ First, Last time.Time }
+
+// See notes the list of a step, whose keys are merged into Keys before: of others nothing is noted.
+func (v *VersionKeys) See(list []KeyCount, start time.Time) {
+	if v.Seen == nil {
+		v.Seen = map[KeyID]Seen{}
+	}
+	for i := range list {
+		key := list[i].Key
+		if _, known := v.Keys.find(key); !known {
+			continue
+		}
+		seen, before := v.Seen[key]
+		if !before || start.Before(seen.First) {
+			seen.First = start
+		}
+		if start.After(seen.Last) {
+			seen.Last = start
+		}
+		v.Seen[key] = seen
+	}
 }
 
 // RefusalQuery asks for refusals.

@@ -133,7 +133,7 @@ func (s *Store) DomainSeries(ctx context.Context, query tally.Query) (points []t
 
 // Keys is part of tally.Store.
 func (s *Store) Keys(ctx context.Context, query tally.Query) ([]tally.VersionKeys, error) {
-	const statement = `SELECT uid, version, keys, sketch FROM tally_keys WHERE step = $1 AND start >= $2 AND start < $3`
+	const statement = `SELECT uid, version, start, keys, sketch FROM tally_keys WHERE step = $1 AND start >= $2 AND start < $3`
 	var sums storage.KeySums
 	err := s.snapshot(ctx, func(tx pgx.Tx) error {
 		domains, err := domainsOf(ctx, tx, &query)
@@ -147,7 +147,8 @@ func (s *Store) Keys(ctx context.Context, query tally.Query) ([]tally.VersionKey
 				return err
 			}
 			var row storage.KeysRead
-			if _, err := pgx.ForEachRow(rows, []any{&row.UID, &row.Version, &row.Keys, &row.Sketch}, func() error {
+			if _, err := pgx.ForEachRow(rows, []any{&row.UID, &row.Version, &row.Start, &row.Keys, &row.Sketch}, func() error {
+				row.Start = row.Start.UTC()
 				if err := sums.Add(&row, domains); err != nil {
 					s.unreadable(err)
 				}

@@ -131,7 +131,7 @@ func (s *Store) DomainSeries(ctx context.Context, query tally.Query) (points []t
 
 // Keys is part of tally.Store.
 func (s *Store) Keys(ctx context.Context, query tally.Query) ([]tally.VersionKeys, error) {
-	const statement = `SELECT uid, version, keys, sketch FROM tally_keys WHERE step = ?1 AND start >= ?2 AND start < ?3`
+	const statement = `SELECT uid, version, start, keys, sketch FROM tally_keys WHERE step = ?1 AND start >= ?2 AND start < ?3`
 	var sums storage.KeySums
 	err := s.snapshot(ctx, func(tx *sql.Tx) error {
 		domains, err := domainsOf(ctx, tx, &query)
@@ -142,9 +142,11 @@ func (s *Store) Keys(ctx context.Context, query tally.Query) ([]tally.VersionKey
 			which, args := ofRules(&query, domains, storage.Seconds(part.Step), part.From.UnixMicro(), part.To.UnixMicro())
 			_, err := collect(ctx, tx, statement+which, args, func(row scanner) (none struct{}, err error) {
 				var r storage.KeysRead
-				if err := row.Scan(&r.UID, &r.Version, &r.Keys, &r.Sketch); err != nil {
+				var start int64
+				if err := row.Scan(&r.UID, &r.Version, &start, &r.Keys, &r.Sketch); err != nil {
 					return none, err
 				}
+				r.Start = fromMicro(start)
 				if err := sums.Add(&r, domains); err != nil {
 					unreadable(err)
 				}

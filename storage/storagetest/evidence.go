@@ -70,6 +70,25 @@ func keysAreMerged(t *testing.T, f *fixture) {
 	want("before all", -2*time.Hour, -time.Hour, nil)
 }
 
+func keysAreSeenFirstAndLast(t *testing.T, f *fixture) {
+	rule := uid(t, f.store, "plan")
+	saveWindows(t, f.store, of(source("n1", "e1"), window(1, affected(counted(rule, 1), 1, 1)), window(8, affected(counted(rule, 1), 1, 1, 2)),
+		window(15, affected(counted(rule, 1), 1, 1, 2)))) // in the minutes from 12:00, 12:01 and 12:02
+	want := func(what string, length time.Duration, seen map[tally.KeyID]tally.Seen) {
+		t.Helper()
+		got, err := f.another(t).Keys(t.Context(), tally.Query{UIDs: []string{rule}, From: noon, To: noon.Add(length)})
+		if err != nil || len(got) != 1 {
+			t.Fatalf("%s: keys of %d versions, %v, want one", what, len(got), err)
+		}
+		wantSame(t, what, got[0].Seen, seen)
+	}
+	one, two := noon.Add(time.Minute), noon.Add(2*time.Minute)
+	want("minutes", 3*time.Minute, map[tally.KeyID]tally.Seen{key(1): {First: noon, Last: two}, key(2): {First: one, Last: two}})
+	want("the first two minutes", 2*time.Minute, map[tally.KeyID]tally.Seen{key(1): {First: noon, Last: one}, key(2): {First: one, Last: one}})
+	want("a minute that names one key", time.Minute, map[tally.KeyID]tally.Seen{key(1): {First: noon, Last: noon}})
+	want("an hour", time.Hour, map[tally.KeyID]tally.Seen{key(1): {First: noon, Last: noon}, key(2): {First: noon, Last: noon}})
+}
+
 func keysAreBounded(t *testing.T, f *fixture) {
 	rule := uid(t, f.store, "plan")
 	numbers := func(from, to int) (list []int) {
@@ -88,13 +107,17 @@ func keysAreBounded(t *testing.T, f *fixture) {
 		}
 		saveWindows(t, f.store, of(source(fmt.Sprint("n", n), "e1"), window(1, v)))
 	}
-	got, err := f.store.Keys(t.Context(), tally.Query{From: noon, To: noon.Add(time.Hour)})
+	saveWindows(t, f.store, of(source("later", "e1"), window(7, affected(counted(rule, 1), 1, numbers(100, 220)...)))) // in the next minute
+	got, err := f.store.Keys(t.Context(), tally.Query{From: noon, To: noon.Add(30 * time.Minute)})
 	if err != nil || len(got) != 1 {
 		t.Fatalf("keys of %d versions, %v, want one", len(got), err)
 	}
 	keys := got[0].Keys.Keys()
 	if len(keys) != tally.MaxTopKeys {
 		t.Errorf("%d keys, want %d", len(keys), tally.MaxTopKeys)
+	}
+	if len(got[0].Seen) != len(keys) {
+		t.Errorf("it is known of %d keys when they were seen, want those that are left", len(got[0].Seen))
 	}
 	for _, k := range keys[:3] {
 		if k.Count() < 50 || k.Count()-k.Over > 50 || k.Label == "" {

@@ -95,6 +95,7 @@ func Run(t *testing.T, create func(t *testing.T) Database) {
 		{"OpenWindowsAreAdded", openWindowsAreAdded},
 		{"SilentNodesTotalsAreLeftOut", silentNodesTotalsAreLeftOut},
 		{"KeysAreMerged", keysAreMerged},
+		{"KeysAreSeenFirstAndLast", keysAreSeenFirstAndLast},
 		{"KeysAreBounded", keysAreBounded},
 		{"RatesAreMerged", ratesAreMerged},
 		{"RatesAddUpFromManyAtOnce", ratesAddUpFromManyAtOnce},

@@ -85,10 +85,10 @@ func TestTopShowsTheKeysThatWereHitMost(t *testing.T) {
 			From: timestamppb.New(at("12:19:00")), To: timestamppb.New(at("12:34:56")),
 			Versions: []*adminpb.VersionKeys{{
 				Version: 2, Role: "candidate", Distinct: 1, WouldRefuse: 5, WouldRefuseShared: 2, JudgedShared: 2,
-				Keys: []*adminpb.TopKey{{Label: "192.0.2.*", Id: id.String(), WouldRefuse: 5, Share: 1}},
+				Keys: []*adminpb.TopKey{{Label: "192.0.2.*", Id: id.String(), WouldRefuse: 5, Share: 1, FirstSeen: timestamppb.New(at("12:19:00")), LastSeen: timestamppb.New(at("12:19:00"))}},
 			}, {
 				Version: 1, Role: "stable", Distinct: 2, Refused: 16,
-				Keys: []*adminpb.TopKey{{Label: "192.0.2.*", Id: id.String(), Refused: 12, Share: 0.75}},
+				Keys: []*adminpb.TopKey{{Label: "192.0.2.*", Id: id.String(), Refused: 12, Share: 0.75, FirstSeen: timestamppb.New(at("12:19:00")), LastSeen: timestamppb.New(at("12:34:00"))}},
 			}},
 		}
 		if diff := cmp.Diff(want, resp, protocmp.Transform()); diff != "" {

@@ -77,9 +77,11 @@ func topKeys(of *tally.VersionKeys, affected int64, limit int) (list []*adminpb.
 		distinct = max(distinct, of.Distinct.Estimate())
 	}
 	for _, k := range keys[:min(limit, len(keys))] {
+		seen := of.Seen[k.Key]
 		list = append(list, &adminpb.TopKey{
 			Label: k.Label, Id: k.Key.String(), Refused: k.Refused, WouldRefuse: k.Would, Over: k.Over,
-			Share: min(1, float64(k.Count())/float64(affected)),
+			Share:     min(1, float64(k.Count())/float64(affected)),
+			FirstSeen: timestamp(seen.First), LastSeen: timestamp(seen.Last),
 		})
 	}
 	return list, distinct

@@ -3,6 +3,7 @@ package ui_test
 import (
 	"net/http"
 	"net/url"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -61,6 +62,21 @@ func TestKeysAreShownMaskedAndACustomerIsFound(t *testing.T) {
 	wants(t, page, "ABCDEFGHIJKLM")
 	_, page = w.post("/d/api/r/per-key/lookup", url.Values{"key": {"somebody else"}})
 	wants(t, page, "No refusal is kept", "not among them")
+}
+
+func TestOfAKeyItIsShownWhenItWasSeen(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.apply("api", "{name: per-key, key: [header:x-api-key], limit: 60/min}")
+	w.promote("api", "per-key", 10_000)
+	w.count(5*time.Minute, w.hit("per-key"))
+	w.count(time.Minute, w.hit("per-key"))
+	page := w.page("/d/api/r/per-key?tab=keys")
+	wants(t, page, "First seen</th>", "Last seen</th>")
+	seen := regexp.MustCompile(`<td><time datetime="([^"]+:00Z)".*</td><td><time datetime="([^"]+:00Z)".*</td></tr>`).FindStringSubmatch(page)
+	if seen == nil || seen[1] >= seen[2] {
+		t.Errorf("first and last seen: %q, want two minutes", seen)
+	}
 }
 
 // The hash by which overrides show a key is not the one of the rule's page: who has the key learns of its override there.

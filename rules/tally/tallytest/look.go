@@ -95,6 +95,11 @@ func (m *Memory) Keys(ctx context.Context, q tally.Query) ([]tally.VersionKeys, 
 			list[i].Keys.Merge(v.Keys)
 			_ = list[i].Distinct.Merge(&v.Distinct) // fails only for another precision, and there is one
 		})
+		m.lookAt(&q, tally.StepMinute, false, func(v *tally.VersionTally, start time.Time) {
+			if i := slices.IndexFunc(list, func(k tally.VersionKeys) bool { return k.UID == v.UID && k.Version == v.Version }); i >= 0 {
+				list[i].See(v.Keys, start)
+			}
+		})
 		slices.SortFunc(list, func(a, b tally.VersionKeys) int {
 			return cmp.Or(strings.Compare(a.UID, b.UID), cmp.Compare(a.Version, b.Version))
 		})

@@ -7153,7 +7153,11 @@ type TopKey struct {
 	// At most so many of the two may be of other keys.
 	Over int64 `protobuf:"varint,5,opt,name=over,proto3" json:"over,omitempty"`
 	// Of all that the version refused or would have, as a fraction.
-	Share         float64 `protobuf:"fixed64,6,opt,name=share,proto3" json:"share,omitempty"`
+	Share float64 `protobuf:"fixed64,6,opt,name=share,proto3" json:"share,omitempty"`
+	// When the version went against it first and last in the time looked at: the beginning of the minute, or of the hour
+	// where a whole hour of the clock is in that time.
+	FirstSeen     *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=first_seen,json=firstSeen,proto3" json:"first_seen,omitempty"`
+	LastSeen      *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=last_seen,json=lastSeen,proto3" json:"last_seen,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -7228,6 +7232,20 @@ func (x *TopKey) GetShare() float64 {
 		return x.Share
 	}
 	return 0
+}
+
+func (x *TopKey) GetFirstSeen() *timestamppb.Timestamp {
+	if x != nil {
+		return x.FirstSeen
+	}
+	return nil
+}
+
+func (x *TopKey) GetLastSeen() *timestamppb.Timestamp {
+	if x != nil {
+		return x.LastSeen
+	}
+	return nil
 }
 
 type KeyRatesRequest struct {
@@ -8504,14 +8522,17 @@ const file_web_api_adminpb_admin_proto_rawDesc = "" +
 	"\arefused\x18\x05 \x01(\x03R\arefused\x12!\n" +
 	"\fwould_refuse\x18\x06 \x01(\x03R\vwouldRefuse\x12.\n" +
 	"\x13would_refuse_shared\x18\a \x01(\x03R\x11wouldRefuseShared\x12#\n" +
-	"\rjudged_shared\x18\b \x01(\x03R\fjudgedShared\"\x95\x01\n" +
+	"\rjudged_shared\x18\b \x01(\x03R\fjudgedShared\"\x89\x02\n" +
 	"\x06TopKey\x12\x14\n" +
 	"\x05label\x18\x01 \x01(\tR\x05label\x12\x0e\n" +
 	"\x02id\x18\x02 \x01(\tR\x02id\x12\x18\n" +
 	"\arefused\x18\x03 \x01(\x03R\arefused\x12!\n" +
 	"\fwould_refuse\x18\x04 \x01(\x03R\vwouldRefuse\x12\x12\n" +
 	"\x04over\x18\x05 \x01(\x03R\x04over\x12\x14\n" +
-	"\x05share\x18\x06 \x01(\x01R\x05share\"\x84\x01\n" +
+	"\x05share\x18\x06 \x01(\x01R\x05share\x129\n" +
+	"\n" +
+	"first_seen\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\tfirstSeen\x127\n" +
+	"\tlast_seen\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\blastSeen\"\x84\x01\n" +
 	"\x0fKeyRatesRequest\x12\x16\n" +
 	"\x06domain\x18\x01 \x01(\tR\x06domain\x12\x12\n" +
 	"\x04rule\x18\x02 \x01(\tR\x04rule\x12/\n" +
@@ -8865,94 +8886,96 @@ var file_web_api_adminpb_admin_proto_depIdxs = []int32{
 	102, // 117: headgate.admin.v1.TopResponse.versions:type_name -> headgate.admin.v1.VersionKeys
 	99,  // 118: headgate.admin.v1.TopResponse.missing:type_name -> headgate.admin.v1.MissingCounts
 	103, // 119: headgate.admin.v1.VersionKeys.keys:type_name -> headgate.admin.v1.TopKey
-	113, // 120: headgate.admin.v1.KeyRatesRequest.since:type_name -> google.protobuf.Duration
-	112, // 121: headgate.admin.v1.KeyRatesResponse.from:type_name -> google.protobuf.Timestamp
-	112, // 122: headgate.admin.v1.KeyRatesResponse.to:type_name -> google.protobuf.Timestamp
-	106, // 123: headgate.admin.v1.KeyRatesResponse.steps:type_name -> headgate.admin.v1.RateStep
-	106, // 124: headgate.admin.v1.KeyRatesResponse.tried:type_name -> headgate.admin.v1.RateStep
-	107, // 125: headgate.admin.v1.KeyRatesResponse.histogram:type_name -> headgate.admin.v1.RateBucket
-	113, // 126: headgate.admin.v1.LookupRequest.since:type_name -> google.protobuf.Duration
-	112, // 127: headgate.admin.v1.LookupResponse.from:type_name -> google.protobuf.Timestamp
-	112, // 128: headgate.admin.v1.LookupResponse.to:type_name -> google.protobuf.Timestamp
-	110, // 129: headgate.admin.v1.LookupResponse.standings:type_name -> headgate.admin.v1.KeyStanding
-	111, // 130: headgate.admin.v1.LookupResponse.refusals:type_name -> headgate.admin.v1.Refusal
-	99,  // 131: headgate.admin.v1.LookupResponse.missing:type_name -> headgate.admin.v1.MissingCounts
-	112, // 132: headgate.admin.v1.Refusal.time:type_name -> google.protobuf.Timestamp
-	1,   // 133: headgate.admin.v1.AdminService.WhoAmI:input_type -> headgate.admin.v1.WhoAmIRequest
-	4,   // 134: headgate.admin.v1.AdminService.Apply:input_type -> headgate.admin.v1.ApplyRequest
-	8,   // 135: headgate.admin.v1.AdminService.Promote:input_type -> headgate.admin.v1.PromoteRequest
-	10,  // 136: headgate.admin.v1.AdminService.Pause:input_type -> headgate.admin.v1.PauseRequest
-	12,  // 137: headgate.admin.v1.AdminService.Rollback:input_type -> headgate.admin.v1.RollbackRequest
-	14,  // 138: headgate.admin.v1.AdminService.RollbackDomain:input_type -> headgate.admin.v1.RollbackDomainRequest
-	16,  // 139: headgate.admin.v1.AdminService.Delete:input_type -> headgate.admin.v1.DeleteRequest
-	18,  // 140: headgate.admin.v1.AdminService.Freeze:input_type -> headgate.admin.v1.FreezeRequest
-	20,  // 141: headgate.admin.v1.AdminService.Unfreeze:input_type -> headgate.admin.v1.UnfreezeRequest
-	22,  // 142: headgate.admin.v1.AdminService.SetOverride:input_type -> headgate.admin.v1.SetOverrideRequest
-	24,  // 143: headgate.admin.v1.AdminService.DeleteOverride:input_type -> headgate.admin.v1.DeleteOverrideRequest
-	26,  // 144: headgate.admin.v1.AdminService.ListRules:input_type -> headgate.admin.v1.ListRulesRequest
-	29,  // 145: headgate.admin.v1.AdminService.GetRollout:input_type -> headgate.admin.v1.GetRolloutRequest
-	31,  // 146: headgate.admin.v1.AdminService.WatchRollout:input_type -> headgate.admin.v1.WatchRolloutRequest
-	41,  // 147: headgate.admin.v1.AdminService.ListDomains:input_type -> headgate.admin.v1.ListDomainsRequest
-	46,  // 148: headgate.admin.v1.AdminService.ListOverrides:input_type -> headgate.admin.v1.ListOverridesRequest
-	49,  // 149: headgate.admin.v1.AdminService.History:input_type -> headgate.admin.v1.HistoryRequest
-	52,  // 150: headgate.admin.v1.AdminService.ListAudit:input_type -> headgate.admin.v1.ListAuditRequest
-	55,  // 151: headgate.admin.v1.AdminService.ListNodes:input_type -> headgate.admin.v1.ListNodesRequest
-	58,  // 152: headgate.admin.v1.AdminService.DescribeNode:input_type -> headgate.admin.v1.DescribeNodeRequest
-	61,  // 153: headgate.admin.v1.AdminService.Await:input_type -> headgate.admin.v1.AwaitRequest
-	63,  // 154: headgate.admin.v1.AdminService.ListAlerts:input_type -> headgate.admin.v1.ListAlertsRequest
-	69,  // 155: headgate.admin.v1.AdminService.Silence:input_type -> headgate.admin.v1.SilenceRequest
-	71,  // 156: headgate.admin.v1.AdminService.Unsilence:input_type -> headgate.admin.v1.UnsilenceRequest
-	73,  // 157: headgate.admin.v1.AdminService.ListTargets:input_type -> headgate.admin.v1.ListTargetsRequest
-	75,  // 158: headgate.admin.v1.AdminService.TestAlerts:input_type -> headgate.admin.v1.TestAlertsRequest
-	78,  // 159: headgate.admin.v1.AdminService.ReplaceLineage:input_type -> headgate.admin.v1.ReplaceLineageRequest
-	80,  // 160: headgate.admin.v1.AdminService.CreateCredential:input_type -> headgate.admin.v1.CreateCredentialRequest
-	82,  // 161: headgate.admin.v1.AdminService.ListCredentials:input_type -> headgate.admin.v1.ListCredentialsRequest
-	85,  // 162: headgate.admin.v1.AdminService.RevokeCredential:input_type -> headgate.admin.v1.RevokeCredentialRequest
-	87,  // 163: headgate.admin.v1.AdminService.Stats:input_type -> headgate.admin.v1.StatsRequest
-	94,  // 164: headgate.admin.v1.AdminService.Overview:input_type -> headgate.admin.v1.OverviewRequest
-	100, // 165: headgate.admin.v1.AdminService.Top:input_type -> headgate.admin.v1.TopRequest
-	104, // 166: headgate.admin.v1.AdminService.KeyRates:input_type -> headgate.admin.v1.KeyRatesRequest
-	108, // 167: headgate.admin.v1.AdminService.Lookup:input_type -> headgate.admin.v1.LookupRequest
-	2,   // 168: headgate.admin.v1.AdminService.WhoAmI:output_type -> headgate.admin.v1.WhoAmIResponse
-	5,   // 169: headgate.admin.v1.AdminService.Apply:output_type -> headgate.admin.v1.ApplyResponse
-	9,   // 170: headgate.admin.v1.AdminService.Promote:output_type -> headgate.admin.v1.PromoteResponse
-	11,  // 171: headgate.admin.v1.AdminService.Pause:output_type -> headgate.admin.v1.PauseResponse
-	13,  // 172: headgate.admin.v1.AdminService.Rollback:output_type -> headgate.admin.v1.RollbackResponse
-	15,  // 173: headgate.admin.v1.AdminService.RollbackDomain:output_type -> headgate.admin.v1.RollbackDomainResponse
-	17,  // 174: headgate.admin.v1.AdminService.Delete:output_type -> headgate.admin.v1.DeleteResponse
-	19,  // 175: headgate.admin.v1.AdminService.Freeze:output_type -> headgate.admin.v1.FreezeResponse
-	21,  // 176: headgate.admin.v1.AdminService.Unfreeze:output_type -> headgate.admin.v1.UnfreezeResponse
-	23,  // 177: headgate.admin.v1.AdminService.SetOverride:output_type -> headgate.admin.v1.SetOverrideResponse
-	25,  // 178: headgate.admin.v1.AdminService.DeleteOverride:output_type -> headgate.admin.v1.DeleteOverrideResponse
-	27,  // 179: headgate.admin.v1.AdminService.ListRules:output_type -> headgate.admin.v1.ListRulesResponse
-	30,  // 180: headgate.admin.v1.AdminService.GetRollout:output_type -> headgate.admin.v1.GetRolloutResponse
-	32,  // 181: headgate.admin.v1.AdminService.WatchRollout:output_type -> headgate.admin.v1.WatchRolloutResponse
-	42,  // 182: headgate.admin.v1.AdminService.ListDomains:output_type -> headgate.admin.v1.ListDomainsResponse
-	47,  // 183: headgate.admin.v1.AdminService.ListOverrides:output_type -> headgate.admin.v1.ListOverridesResponse
-	50,  // 184: headgate.admin.v1.AdminService.History:output_type -> headgate.admin.v1.HistoryResponse
-	53,  // 185: headgate.admin.v1.AdminService.ListAudit:output_type -> headgate.admin.v1.ListAuditResponse
-	56,  // 186: headgate.admin.v1.AdminService.ListNodes:output_type -> headgate.admin.v1.ListNodesResponse
-	59,  // 187: headgate.admin.v1.AdminService.DescribeNode:output_type -> headgate.admin.v1.DescribeNodeResponse
-	62,  // 188: headgate.admin.v1.AdminService.Await:output_type -> headgate.admin.v1.AwaitResponse
-	64,  // 189: headgate.admin.v1.AdminService.ListAlerts:output_type -> headgate.admin.v1.ListAlertsResponse
-	70,  // 190: headgate.admin.v1.AdminService.Silence:output_type -> headgate.admin.v1.SilenceResponse
-	72,  // 191: headgate.admin.v1.AdminService.Unsilence:output_type -> headgate.admin.v1.UnsilenceResponse
-	74,  // 192: headgate.admin.v1.AdminService.ListTargets:output_type -> headgate.admin.v1.ListTargetsResponse
-	76,  // 193: headgate.admin.v1.AdminService.TestAlerts:output_type -> headgate.admin.v1.TestAlertsResponse
-	79,  // 194: headgate.admin.v1.AdminService.ReplaceLineage:output_type -> headgate.admin.v1.ReplaceLineageResponse
-	81,  // 195: headgate.admin.v1.AdminService.CreateCredential:output_type -> headgate.admin.v1.CreateCredentialResponse
-	83,  // 196: headgate.admin.v1.AdminService.ListCredentials:output_type -> headgate.admin.v1.ListCredentialsResponse
-	86,  // 197: headgate.admin.v1.AdminService.RevokeCredential:output_type -> headgate.admin.v1.RevokeCredentialResponse
-	88,  // 198: headgate.admin.v1.AdminService.Stats:output_type -> headgate.admin.v1.StatsResponse
-	95,  // 199: headgate.admin.v1.AdminService.Overview:output_type -> headgate.admin.v1.OverviewResponse
-	101, // 200: headgate.admin.v1.AdminService.Top:output_type -> headgate.admin.v1.TopResponse
-	105, // 201: headgate.admin.v1.AdminService.KeyRates:output_type -> headgate.admin.v1.KeyRatesResponse
-	109, // 202: headgate.admin.v1.AdminService.Lookup:output_type -> headgate.admin.v1.LookupResponse
-	168, // [168:203] is the sub-list for method output_type
-	133, // [133:168] is the sub-list for method input_type
-	133, // [133:133] is the sub-list for extension type_name
-	133, // [133:133] is the sub-list for extension extendee
-	0,   // [0:133] is the sub-list for field type_name
+	112, // 120: headgate.admin.v1.TopKey.first_seen:type_name -> google.protobuf.Timestamp
+	112, // 121: headgate.admin.v1.TopKey.last_seen:type_name -> google.protobuf.Timestamp
+	113, // 122: headgate.admin.v1.KeyRatesRequest.since:type_name -> google.protobuf.Duration
+	112, // 123: headgate.admin.v1.KeyRatesResponse.from:type_name -> google.protobuf.Timestamp
+	112, // 124: headgate.admin.v1.KeyRatesResponse.to:type_name -> google.protobuf.Timestamp
+	106, // 125: headgate.admin.v1.KeyRatesResponse.steps:type_name -> headgate.admin.v1.RateStep
+	106, // 126: headgate.admin.v1.KeyRatesResponse.tried:type_name -> headgate.admin.v1.RateStep
+	107, // 127: headgate.admin.v1.KeyRatesResponse.histogram:type_name -> headgate.admin.v1.RateBucket
+	113, // 128: headgate.admin.v1.LookupRequest.since:type_name -> google.protobuf.Duration
+	112, // 129: headgate.admin.v1.LookupResponse.from:type_name -> google.protobuf.Timestamp
+	112, // 130: headgate.admin.v1.LookupResponse.to:type_name -> google.protobuf.Timestamp
+	110, // 131: headgate.admin.v1.LookupResponse.standings:type_name -> headgate.admin.v1.KeyStanding
+	111, // 132: headgate.admin.v1.LookupResponse.refusals:type_name -> headgate.admin.v1.Refusal
+	99,  // 133: headgate.admin.v1.LookupResponse.missing:type_name -> headgate.admin.v1.MissingCounts
+	112, // 134: headgate.admin.v1.Refusal.time:type_name -> google.protobuf.Timestamp
+	1,   // 135: headgate.admin.v1.AdminService.WhoAmI:input_type -> headgate.admin.v1.WhoAmIRequest
+	4,   // 136: headgate.admin.v1.AdminService.Apply:input_type -> headgate.admin.v1.ApplyRequest
+	8,   // 137: headgate.admin.v1.AdminService.Promote:input_type -> headgate.admin.v1.PromoteRequest
+	10,  // 138: headgate.admin.v1.AdminService.Pause:input_type -> headgate.admin.v1.PauseRequest
+	12,  // 139: headgate.admin.v1.AdminService.Rollback:input_type -> headgate.admin.v1.RollbackRequest
+	14,  // 140: headgate.admin.v1.AdminService.RollbackDomain:input_type -> headgate.admin.v1.RollbackDomainRequest
+	16,  // 141: headgate.admin.v1.AdminService.Delete:input_type -> headgate.admin.v1.DeleteRequest
+	18,  // 142: headgate.admin.v1.AdminService.Freeze:input_type -> headgate.admin.v1.FreezeRequest
+	20,  // 143: headgate.admin.v1.AdminService.Unfreeze:input_type -> headgate.admin.v1.UnfreezeRequest
+	22,  // 144: headgate.admin.v1.AdminService.SetOverride:input_type -> headgate.admin.v1.SetOverrideRequest
+	24,  // 145: headgate.admin.v1.AdminService.DeleteOverride:input_type -> headgate.admin.v1.DeleteOverrideRequest
+	26,  // 146: headgate.admin.v1.AdminService.ListRules:input_type -> headgate.admin.v1.ListRulesRequest
+	29,  // 147: headgate.admin.v1.AdminService.GetRollout:input_type -> headgate.admin.v1.GetRolloutRequest
+	31,  // 148: headgate.admin.v1.AdminService.WatchRollout:input_type -> headgate.admin.v1.WatchRolloutRequest
+	41,  // 149: headgate.admin.v1.AdminService.ListDomains:input_type -> headgate.admin.v1.ListDomainsRequest
+	46,  // 150: headgate.admin.v1.AdminService.ListOverrides:input_type -> headgate.admin.v1.ListOverridesRequest
+	49,  // 151: headgate.admin.v1.AdminService.History:input_type -> headgate.admin.v1.HistoryRequest
+	52,  // 152: headgate.admin.v1.AdminService.ListAudit:input_type -> headgate.admin.v1.ListAuditRequest
+	55,  // 153: headgate.admin.v1.AdminService.ListNodes:input_type -> headgate.admin.v1.ListNodesRequest
+	58,  // 154: headgate.admin.v1.AdminService.DescribeNode:input_type -> headgate.admin.v1.DescribeNodeRequest
+	61,  // 155: headgate.admin.v1.AdminService.Await:input_type -> headgate.admin.v1.AwaitRequest
+	63,  // 156: headgate.admin.v1.AdminService.ListAlerts:input_type -> headgate.admin.v1.ListAlertsRequest
+	69,  // 157: headgate.admin.v1.AdminService.Silence:input_type -> headgate.admin.v1.SilenceRequest
+	71,  // 158: headgate.admin.v1.AdminService.Unsilence:input_type -> headgate.admin.v1.UnsilenceRequest
+	73,  // 159: headgate.admin.v1.AdminService.ListTargets:input_type -> headgate.admin.v1.ListTargetsRequest
+	75,  // 160: headgate.admin.v1.AdminService.TestAlerts:input_type -> headgate.admin.v1.TestAlertsRequest
+	78,  // 161: headgate.admin.v1.AdminService.ReplaceLineage:input_type -> headgate.admin.v1.ReplaceLineageRequest
+	80,  // 162: headgate.admin.v1.AdminService.CreateCredential:input_type -> headgate.admin.v1.CreateCredentialRequest
+	82,  // 163: headgate.admin.v1.AdminService.ListCredentials:input_type -> headgate.admin.v1.ListCredentialsRequest
+	85,  // 164: headgate.admin.v1.AdminService.RevokeCredential:input_type -> headgate.admin.v1.RevokeCredentialRequest
+	87,  // 165: headgate.admin.v1.AdminService.Stats:input_type -> headgate.admin.v1.StatsRequest
+	94,  // 166: headgate.admin.v1.AdminService.Overview:input_type -> headgate.admin.v1.OverviewRequest
+	100, // 167: headgate.admin.v1.AdminService.Top:input_type -> headgate.admin.v1.TopRequest
+	104, // 168: headgate.admin.v1.AdminService.KeyRates:input_type -> headgate.admin.v1.KeyRatesRequest
+	108, // 169: headgate.admin.v1.AdminService.Lookup:input_type -> headgate.admin.v1.LookupRequest
+	2,   // 170: headgate.admin.v1.AdminService.WhoAmI:output_type -> headgate.admin.v1.WhoAmIResponse
+	5,   // 171: headgate.admin.v1.AdminService.Apply:output_type -> headgate.admin.v1.ApplyResponse
+	9,   // 172: headgate.admin.v1.AdminService.Promote:output_type -> headgate.admin.v1.PromoteResponse
+	11,  // 173: headgate.admin.v1.AdminService.Pause:output_type -> headgate.admin.v1.PauseResponse
+	13,  // 174: headgate.admin.v1.AdminService.Rollback:output_type -> headgate.admin.v1.RollbackResponse
+	15,  // 175: headgate.admin.v1.AdminService.RollbackDomain:output_type -> headgate.admin.v1.RollbackDomainResponse
+	17,  // 176: headgate.admin.v1.AdminService.Delete:output_type -> headgate.admin.v1.DeleteResponse
+	19,  // 177: headgate.admin.v1.AdminService.Freeze:output_type -> headgate.admin.v1.FreezeResponse
+	21,  // 178: headgate.admin.v1.AdminService.Unfreeze:output_type -> headgate.admin.v1.UnfreezeResponse
+	23,  // 179: headgate.admin.v1.AdminService.SetOverride:output_type -> headgate.admin.v1.SetOverrideResponse
+	25,  // 180: headgate.admin.v1.AdminService.DeleteOverride:output_type -> headgate.admin.v1.DeleteOverrideResponse
+	27,  // 181: headgate.admin.v1.AdminService.ListRules:output_type -> headgate.admin.v1.ListRulesResponse
+	30,  // 182: headgate.admin.v1.AdminService.GetRollout:output_type -> headgate.admin.v1.GetRolloutResponse
+	32,  // 183: headgate.admin.v1.AdminService.WatchRollout:output_type -> headgate.admin.v1.WatchRolloutResponse
+	42,  // 184: headgate.admin.v1.AdminService.ListDomains:output_type -> headgate.admin.v1.ListDomainsResponse
+	47,  // 185: headgate.admin.v1.AdminService.ListOverrides:output_type -> headgate.admin.v1.ListOverridesResponse
+	50,  // 186: headgate.admin.v1.AdminService.History:output_type -> headgate.admin.v1.HistoryResponse
+	53,  // 187: headgate.admin.v1.AdminService.ListAudit:output_type -> headgate.admin.v1.ListAuditResponse
+	56,  // 188: headgate.admin.v1.AdminService.ListNodes:output_type -> headgate.admin.v1.ListNodesResponse
+	59,  // 189: headgate.admin.v1.AdminService.DescribeNode:output_type -> headgate.admin.v1.DescribeNodeResponse
+	62,  // 190: headgate.admin.v1.AdminService.Await:output_type -> headgate.admin.v1.AwaitResponse
+	64,  // 191: headgate.admin.v1.AdminService.ListAlerts:output_type -> headgate.admin.v1.ListAlertsResponse
+	70,  // 192: headgate.admin.v1.AdminService.Silence:output_type -> headgate.admin.v1.SilenceResponse
+	72,  // 193: headgate.admin.v1.AdminService.Unsilence:output_type -> headgate.admin.v1.UnsilenceResponse
+	74,  // 194: headgate.admin.v1.AdminService.ListTargets:output_type -> headgate.admin.v1.ListTargetsResponse
+	76,  // 195: headgate.admin.v1.AdminService.TestAlerts:output_type -> headgate.admin.v1.TestAlertsResponse
+	79,  // 196: headgate.admin.v1.AdminService.ReplaceLineage:output_type -> headgate.admin.v1.ReplaceLineageResponse
+	81,  // 197: headgate.admin.v1.AdminService.CreateCredential:output_type -> headgate.admin.v1.CreateCredentialResponse
+	83,  // 198: headgate.admin.v1.AdminService.ListCredentials:output_type -> headgate.admin.v1.ListCredentialsResponse
+	86,  // 199: headgate.admin.v1.AdminService.RevokeCredential:output_type -> headgate.admin.v1.RevokeCredentialResponse
+	88,  // 200: headgate.admin.v1.AdminService.Stats:output_type -> headgate.admin.v1.StatsResponse
+	95,  // 201: headgate.admin.v1.AdminService.Overview:output_type -> headgate.admin.v1.OverviewResponse
+	101, // 202: headgate.admin.v1.AdminService.Top:output_type -> headgate.admin.v1.TopResponse
+	105, // 203: headgate.admin.v1.AdminService.KeyRates:output_type -> headgate.admin.v1.KeyRatesResponse
+	109, // 204: headgate.admin.v1.AdminService.Lookup:output_type -> headgate.admin.v1.LookupResponse
+	170, // [170:205] is the sub-list for method output_type
+	135, // [135:170] is the sub-list for method input_type
+	135, // [135:135] is the sub-list for extension type_name
+	135, // [135:135] is the sub-list for extension extendee
+	0,   // [0:135] is the sub-list for field type_name
 }
 
 func init() { file_web_api_adminpb_admin_proto_init() }
