@@ -97,7 +97,7 @@ func (m *Memory) Keys(ctx context.Context, q tally.Query) ([]tally.VersionKeys, 
 		})
 		m.lookAt(&q, tally.StepMinute, false, func(v *tally.VersionTally, start time.Time) {
 			if i := slices.IndexFunc(list, func(k tally.VersionKeys) bool { return k.UID == v.UID && k.Version == v.Version }); i >= 0 {
-				list[i].See(v.Keys, start)
+				list[i].See(v.Keys, stepOfKeys(&q, start))
 			}
 		})
 		slices.SortFunc(list, func(a, b tally.VersionKeys) int {
@@ -105,6 +105,16 @@ func (m *Memory) Keys(ctx context.Context, q tally.Query) ([]tally.VersionKeys, 
 		})
 		return list
 	})
+}
+
+// stepOfKeys is the beginning of the step in which a database keeps the keys of a minute: of the hours that a query has whole,
+// it reads the hour.
+func stepOfKeys(q *tally.Query, minute time.Time) time.Time {
+	hour := minute.Truncate(time.Hour)
+	if hour.Before(q.From) || hour.Add(time.Hour).After(q.To) {
+		return minute
+	}
+	return hour
 }
 
 // Rates is part of tally.Store.
