@@ -1,4 +1,5 @@
 // Package load measures the push: how long a change takes to reach a fleet, and what a subscriber costs the control plane.
+// What a page of the dashboard costs is a benchmark beside it.
 //
 // The picture to hold: a [Plane] is a control plane put together as cmd/controlplane/app does it, on a real database and a
 // real gRPC port, in the process that measures. A [Crowd] is the fleet: subscribers in the raw protocol, each with a
